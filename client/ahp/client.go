@@ -18,7 +18,9 @@ import (
 // Version is the version of AHP that a client speaks.
 const Version = "2.4"
 
-// Client talks to one harness.
+// Client talks to one harness over one connection, or in POSTs. Dial or Spawn makes it,
+// Close ends it. Before anything else it needs a handshake, which it remembers for its
+// whole life.
 type Client struct {
 	carrier        carrier
 	session, agent string
@@ -26,34 +28,41 @@ type Client struct {
 	shaken         atomic.Bool
 }
 
-// carrier brings messages to the harness and answers back.
+// carrier carries messages to the harness and answers back: multiplexer over a stream, poster
+// over HTTP. Its methods are called by many goroutines at once.
 type carrier interface {
 	// call sends a request and returns the response with its id.
 	call(ctx context.Context, id string, message []byte) ([]byte, error)
-	// tell sends a notification. Nothing is known of what becomes of it.
-	tell(ctx context.Context, message []byte) error
+	// notify sends a notification. Nothing is known of what becomes of it.
+	notify(ctx context.Context, message []byte) error
 	close() error
 }
 
 // Option changes how a Client works.
 type Option func(*settings)
 
+// settings are what options change.
 type settings struct {
 	key, session, agent string
 	timeout             time.Duration
 }
 
-// WithKey gives the agent's key, for HTTP and WebSockets.
+// WithKey gives the agent's key, for HTTP and WebSockets. A Unix socket takes none.
 func WithKey(key string) Option { return func(s *settings) { s.key = key } }
 
-// WithSession names the session and the agent of events that do not say so themselves.
+// WithSession sets the session and the agent of events that do not name their own.
+// Approvals are bound to the session, so an agent that restarts and wants to find its
+// approvals again uses the same one. Without this option both are random.
 func WithSession(session, agent string) Option {
 	return func(s *settings) { s.session, s.agent = session, agent }
 }
 
-// WithTimeout sets how long an answer may take, 10 seconds when it is not given.
+// WithTimeout sets how long one answer may take; 10 seconds without it. A harness holds
+// a call that a person decides for most of that time, so a shorter timeout turns
+// waiting into refusals.
 func WithTimeout(d time.Duration) Option { return func(s *settings) { s.timeout = d } }
 
+// gather applies the options to the defaults.
 func gather(options []Option) settings {
 	s := settings{session: newID(), agent: newID(), timeout: 10 * time.Second}
 	for _, o := range options {
@@ -62,7 +71,7 @@ func gather(options []Option) settings {
 	return s
 }
 
-// newID is a random UUID, as other clients have them.
+// newID is a random UUID of version 4, which is what the reference client sends.
 func newID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -70,8 +79,9 @@ func newID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// Dial connects to a harness: http:// or https:// for one POST an event, ws:// or wss://
-// for a WebSocket, unix: and a path for a Unix socket.
+// Dial connects to a harness: http:// or https:// for one POST per event, ws:// or
+// wss:// for a WebSocket, unix: and a path for a Unix socket. HTTP does not connect
+// until the first call.
 func Dial(ctx context.Context, target string, options ...Option) (*Client, error) {
 	s := gather(options)
 	if scheme, _, _ := strings.Cut(target, ":"); scheme == "http" || scheme == "https" {
@@ -85,27 +95,29 @@ func Dial(ctx context.Context, target string, options ...Option) (*Client, error
 	if err != nil {
 		return nil, err
 	}
-	return s.client(newTalk(stream)), nil
+	return s.client(newMultiplexer(stream)), nil
 }
 
-// Spawn starts a harness as a program and talks over its standard input and output. Its
-// standard error is the command's, to be set before.
+// Spawn starts a harness as a program and talks over its standard input and output. The
+// caller sets the command's standard error before. Close ends the program.
 func Spawn(command *exec.Cmd, options ...Option) (*Client, error) {
 	stream, err := StartStream(command)
 	if err != nil {
 		return nil, err
 	}
-	return gather(options).client(newTalk(stream)), nil
+	return gather(options).client(newMultiplexer(stream)), nil
 }
 
+// client makes a client on a carrier.
 func (s settings) client(c carrier) *Client {
 	return &Client{carrier: c, session: s.session, agent: s.agent, timeout: s.timeout}
 }
 
-// Close ends the connection. Calls that wait fail.
+// Close ends the connection, or the program. Calls that wait fail, which is a refusal.
 func (c *Client) Close() error { return c.carrier.close() }
 
-// Harness is what a harness says of itself.
+// Harness is what a harness says about itself in a handshake. The limits are for the
+// agent to keep; the client does not enforce them.
 type Harness struct {
 	Version      string // of the protocol
 	Name         string
@@ -115,12 +127,13 @@ type Harness struct {
 	MaxDepth     int
 }
 
-// ProtocolError is an answer that is an error, or none that can be read.
+// ProtocolError is an error that the harness answered, or an answer that is not one.
 type ProtocolError struct {
-	Code    int // of JSON-RPC, 0 when the answer is none
+	Code    int // of JSON-RPC; 0 if the answer could not be used
 	Message string
 }
 
+// Error is the message, with the code of JSON-RPC if there is one.
 func (e *ProtocolError) Error() string {
 	if e.Code == 0 {
 		return "ahp: " + e.Message
@@ -128,8 +141,8 @@ func (e *ProtocolError) Error() string {
 	return fmt.Sprintf("ahp: %s (%d)", e.Message, e.Code)
 }
 
-// Handshake agrees on the version and says what the agent can do. It comes before
-// everything else.
+// Handshake agrees on the version and tells the harness what the agent can do. Call it
+// before everything else, on every transport: a server may demand it of POSTs too.
 func (c *Client) Handshake(ctx context.Context, capabilities ...string) (Harness, error) {
 	if capabilities == nil {
 		capabilities = []string{}
@@ -180,7 +193,8 @@ func (c *Client) Handshake(ctx context.Context, capabilities ...string) (Harness
 
 var errHandshake = errors.New("ahp: there was no handshake; call Handshake first")
 
-// Decide asks what to do. With an error the decision is a refusal.
+// Decide asks for a decision. With an error the decision is a refusal of the event's
+// type, so the caller may go by Decision.Allowed alone.
 func (c *Client) Decide(ctx context.Context, e Event) (Decision, error) {
 	d, err := c.decide(ctx, e)
 	if err != nil {
@@ -189,11 +203,12 @@ func (c *Client) Decide(ctx context.Context, e Event) (Decision, error) {
 	return d, nil
 }
 
+// decide asks, and knows no refusal: with an error the decision is empty.
 func (c *Client) decide(ctx context.Context, e Event) (Decision, error) {
 	switch {
 	case !c.shaken.Load():
 		return Decision{}, errHandshake
-	case told[e.Type]:
+	case reportOnly[e.Type]:
 		return Decision{}, fmt.Errorf("ahp: %s has no decision; use Tell", e.Type)
 	}
 	result, err := c.call(ctx, "ahp/event", c.complete(e))
@@ -207,13 +222,14 @@ func (c *Client) decide(ctx context.Context, e Event) (Decision, error) {
 	return d, nil
 }
 
-// Tell sends an event that has no decision. That it was sent is all that is known.
+// Tell sends an event that has no decision. nil says that it was sent, and nothing
+// about what the harness did with it.
 func (c *Client) Tell(ctx context.Context, e Event) error {
 	switch {
 	case !c.shaken.Load():
 		return errHandshake
-	case !told[e.Type]:
-		return fmt.Errorf("ahp: %s is decided about; use Decide", e.Type)
+	case !reportOnly[e.Type]:
+		return fmt.Errorf("ahp: %s asks for a decision; use Decide", e.Type)
 	}
 	message, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "method": "ahp/event", "params": c.complete(e)})
 	if err != nil {
@@ -221,11 +237,12 @@ func (c *Client) Tell(ctx context.Context, e Event) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	return c.carrier.tell(ctx, message)
+	return c.carrier.notify(ctx, message)
 }
 
-// Batch asks about many events at once, of those that have the generic decision or none.
-// With an error every decision is a refusal.
+// Batch asks about many events in one call: pre_action, pre_prompt, and events without
+// a decision. There is one decision per event, in order. With an error every decision
+// is a refusal.
 func (c *Client) Batch(ctx context.Context, events []Event) ([]Decision, error) {
 	decisions, err := c.batch(ctx, events)
 	if err == nil {
@@ -238,13 +255,15 @@ func (c *Client) Batch(ctx context.Context, events []Event) ([]Decision, error) 
 	return decisions, err
 }
 
+// batch asks, and knows no refusal. A number of decisions that is not the number of
+// events is an error: nobody could say which decision is whose.
 func (c *Client) batch(ctx context.Context, events []Event) ([]Decision, error) {
 	if !c.shaken.Load() {
 		return nil, errHandshake
 	}
 	all := make([]Event, len(events))
 	for i, e := range events {
-		if !told[e.Type] && e.Type != PreAction && e.Type != PrePrompt {
+		if !reportOnly[e.Type] && e.Type != PreAction && e.Type != PrePrompt {
 			return nil, fmt.Errorf("ahp: %s cannot be in a batch; use Decide", e.Type)
 		}
 		all[i] = c.complete(e)
@@ -259,7 +278,7 @@ func (c *Client) batch(ctx context.Context, events []Event) ([]Decision, error) 
 	}
 	var got []json.RawMessage
 	if err := json.Unmarshal(members["decisions"], &got); err != nil || len(got) != len(events) {
-		return nil, &ProtocolError{0, fmt.Sprintf("there are %d decisions about %d events", len(got), len(events))}
+		return nil, &ProtocolError{0, fmt.Sprintf("%d decisions for %d events", len(got), len(events))}
 	}
 	decisions := make([]Decision, len(events))
 	for i, raw := range got {
@@ -270,14 +289,14 @@ func (c *Client) batch(ctx context.Context, events []Event) ([]Decision, error) 
 	return decisions, nil
 }
 
-// Answer is the answer to a question.
+// Answer is the answer to a query. What Answer holds depends on the query type.
 type Answer struct {
 	Answer       json.RawMessage `json:"answer"`
 	Reason       string          `json:"reason"`
 	Alternatives []string        `json:"alternatives"`
 }
 
-// Query asks a question.
+// Query asks a question. An error is no answer: it neither permits nor refuses.
 func (c *Client) Query(ctx context.Context, queryType string, payload any) (Answer, error) {
 	if !c.shaken.Load() {
 		return Answer{}, errHandshake
@@ -297,14 +316,13 @@ func (c *Client) Query(ctx context.Context, queryType string, payload any) (Answ
 	}
 	for name, field := range map[string]any{"reason": &a.Reason, "alternatives": &a.Alternatives} {
 		if raw := members[name]; raw != nil && json.Unmarshal(raw, field) != nil {
-			return Answer{}, &ProtocolError{0, "the answer has no right " + name}
+			return Answer{}, &ProtocolError{0, "the answer has no valid " + name}
 		}
 	}
 	return a, nil
 }
 
-// call makes a request and reads the result, in the order in which the protocol's first
-// client looks at it.
+// call sends a request and returns its result, within the client's timeout.
 func (c *Client) call(ctx context.Context, method string, params any) (json.RawMessage, error) {
 	id := newID()
 	message, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "method": method, "params": params})
@@ -320,6 +338,9 @@ func (c *Client) call(ctx context.Context, method string, params any) (json.RawM
 	return readResult(id, text)
 }
 
+// readResult reads the result out of a response to the request with the id. The checks
+// have the order of the reference client, so that both name the same mistake. A result
+// of null is none.
 func readResult(id string, text []byte) (json.RawMessage, error) {
 	members, err := strict.Object(text)
 	if err != nil {
@@ -334,7 +355,7 @@ func readResult(id string, text []byte) (json.RawMessage, error) {
 	case json.Unmarshal(members["jsonrpc"], &version) != nil || version != "2.0":
 		return nil, &ProtocolError{0, `the answer is not of JSON-RPC "2.0"`}
 	case json.Unmarshal(members["id"], &gotID) != nil || gotID != id:
-		return nil, &ProtocolError{0, "the answer is to another request"}
+		return nil, &ProtocolError{0, "the answer has the id of another request"}
 	case kindOf(members["error"]) == isObject:
 		if err := json.Unmarshal(members["error"], &failure); err != nil {
 			return nil, &ProtocolError{0, "the error cannot be read: " + err.Error()}

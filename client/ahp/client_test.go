@@ -24,7 +24,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const goodHandshake = `{"jsonrpc":"2.0","id":"<id>","result":{"protocol_version":"2.4","harness_info":{"name":"n","version":"v","capabilities":[]}}}`
+const goodHandshake = `{"jsonrpc":"2.0","id":"<id>","result":{"protocol_version":"2.4","harness_info":{"name":"n",` +
+	`"version":"v","capabilities":[]}}}`
 
 var act = ahp.Event{Type: ahp.PreAction, Payload: map[string]any{"tool_name": "ls"}}
 
@@ -212,8 +213,9 @@ func TestABatchHasAsManyDecisionsAsEvents(t *testing.T) {
 
 func TestBeforeAHandshakeNothingIsSent(t *testing.T) {
 	s := &says{
-		text:      `{}`,
-		handshake: `{"jsonrpc":"2.0","id":"<id>","result":{"protocol_version":"2.4","harness_info":{"name":"n","version":"v"}}}`,
+		text: `{}`,
+		handshake: `{"jsonrpc":"2.0","id":"<id>","result":{"protocol_version":"2.4","harness_info":{"name":"n",` +
+			`"version":"v"}}}`,
 	}
 	c := open(t, s.onHTTP(t), 5*time.Second)
 	if d, err := c.Decide(t.Context(), act); err == nil || d.Allowed() || s.calls.Load() != 0 {

@@ -11,8 +11,9 @@ import (
 	"signalbox/client/internal/strict"
 )
 
-// Decision is what the harness says to an event. Word is one of those that the event's
-// type has; Raw holds what else came with it, such as injected facts.
+// Decision is what the harness answers to an event. Word is one of the words that the
+// event's type has; Raw holds all of it, such as injected facts. A Decision that
+// [Refusal] made has no Raw.
 type Decision struct {
 	Word            string
 	Reason          string
@@ -24,15 +25,17 @@ type Decision struct {
 }
 
 // Allowed reports whether the agent may go on: with ModifiedPayload, if there is one.
+// Every word that is not listed here is a no, also one of a later version of AHP.
 func (d Decision) Allowed() bool {
 	return d.Word == "allow" || d.Word == "modify" || d.Word == "approve" || d.Word == "refine"
 }
 
-// Decode reads the members of the decision into v, such as a struct with a member for
-// injected_facts.
+// Decode reads the members of the decision into v, such as a struct with
+// injected_facts. It fails if nobody decided.
 func (d Decision) Decode(v any) error { return json.Unmarshal(d.Raw, v) }
 
-// Refusal is how an event of the type is refused when nobody decided.
+// Refusal is how an event of the type is refused when nobody decided, in the words of
+// its type.
 func Refusal(t Type, reason string) Decision {
 	d := Decision{Word: "block", Reason: reason, Metadata: map[string]any{"fail_closed": true}}
 	switch t {
@@ -58,10 +61,11 @@ func (d Decision) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// form is what a decision must have: the kinds of its members.
+// form is what a decision must have: members by name, with the kind of their value.
+// Other members may be there (AHP-7).
 type form map[string]byte
 
-// The kinds of members.
+// The kinds of values, by the first byte of their JSON where there is one.
 const (
 	isText   = '"'
 	isWhole  = 'u'
@@ -73,6 +77,8 @@ const (
 )
 
 var (
+	// generic are the words that pre_action and pre_prompt have, and typed those of the
+	// other types.
 	generic = map[string]form{
 		"allow": {}, "block": {"reason": isText}, "modify": {"modified_payload": isAny},
 		"defer": {"retry_after_ms": isWhole}, "escalate": {"reason": isText},
@@ -93,12 +99,12 @@ var (
 		RateLimit:    {"retry": {"retry_after_ms": isWhole}, "queue": {}, "skip": {"reason": isText}},
 		Confirmation: {"escalate": {}, "approve": {}, "reject": {"reason": isText}},
 	}
-	// always are members that have one kind wherever they stand.
+	// always are members that have the same kind in every decision.
 	always = form{"reason": isText, "retry_after_ms": isWhole, "metadata": isObject, "escalation_target": isText}
 )
 
-// decodeDecision reads a decision about an event of the type. What is not exactly one is
-// an error; members that it does not have are passed over.
+// decodeDecision reads a decision about an event of the type. Anything that is not
+// exactly one is an error, and so a refusal for the caller.
 func decodeDecision(t Type, raw json.RawMessage) (Decision, error) {
 	members, err := strict.Object(raw)
 	if err != nil {
@@ -114,23 +120,24 @@ func decodeDecision(t Type, raw json.RawMessage) (Decision, error) {
 	}
 	needed, known := forms[d.Word]
 	if !known {
-		return Decision{}, fmt.Errorf("%.40q is no decision about %s", d.Word, t)
+		return Decision{}, fmt.Errorf("%.40q is not a decision for %s", d.Word, t)
 	}
 	for name, kind := range needed {
 		if got := kindOf(members[name]); got == isNone || kind != isAny && !fits(got, kind, members[name]) {
-			return Decision{}, fmt.Errorf("the decision %s has no right %s", d.Word, name)
+			return Decision{}, fmt.Errorf("the decision %s has no valid %s", d.Word, name)
 		}
 	}
 	for name, kind := range always {
 		if raw := members[name]; raw != nil && !bytes.Equal(raw, []byte("null")) && !fits(kindOf(raw), kind, raw) {
-			return Decision{}, fmt.Errorf("the decision %s has no right %s", d.Word, name)
+			return Decision{}, fmt.Errorf("the decision %s has no valid %s", d.Word, name)
 		}
 	}
 	d.fill(members)
 	return d, nil
 }
 
-// fill reads what has a field of its own; its kinds were checked.
+// fill reads the members that have a field of their own. Their kinds were checked
+// before.
 func (d *Decision) fill(members map[string]json.RawMessage) {
 	_ = json.Unmarshal(members["reason"], &d.Reason)
 	_ = json.Unmarshal(members["escalation_target"], &d.Target)
@@ -144,6 +151,7 @@ func (d *Decision) fill(members map[string]json.RawMessage) {
 	}
 }
 
+// kindOf is the kind of a JSON value, isNone if it is absent.
 func kindOf(raw json.RawMessage) byte {
 	if len(raw) == 0 {
 		return isNone
@@ -156,6 +164,8 @@ func kindOf(raw json.RawMessage) byte {
 	}
 }
 
+// fits reports whether a value has a kind. A whole number has no sign, fraction or
+// exponent.
 func fits(got, want byte, raw json.RawMessage) bool {
 	if want == isWhole {
 		_, err := strconv.ParseUint(string(raw), 10, 64)

@@ -5,8 +5,8 @@ import "time"
 // Type is a type of event.
 type Type string
 
-// The types of events. Those of the first group are decided about ([Client.Decide]), the
-// others are only told ([Client.Tell]).
+// The types of events. Those of the first group ask for a decision ([Client.Decide]);
+// the others only report ([Client.Tell]).
 const (
 	PreAction         Type = "pre_action"
 	PrePrompt         Type = "pre_prompt"
@@ -31,15 +31,17 @@ const (
 	Verification Type = "verification"
 )
 
-// told are the types that have no decision.
-var told = map[Type]bool{
+// reportOnly are the types that have no decision.
+var reportOnly = map[Type]bool{
 	PostAction: true, PostResponse: true, SessionStart: true, SessionEnd: true, ErrorEvent: true, Heartbeat: true,
 	Success:      true,
 	RunLifecycle: true, TaskList: true, Verification: true,
 }
 
-// Event is something that an agent does or is about to do. What is left empty is filled
-// in: the client's own session and agent, and the time.
+// Event is something that an agent does, or is about to do. Empty fields are filled in:
+// the client's session and agent, and the current time. An approval is bound to Type
+// and Payload in a session, so whatever changes from one try to the next belongs into
+// Metadata (AHP-42).
 type Event struct {
 	Type      Type           `json:"event_type"`
 	SessionID string         `json:"session_id"`
@@ -51,6 +53,7 @@ type Event struct {
 	Metadata  map[string]any `json:"metadata,omitempty"`
 }
 
+// complete fills in the empty fields.
 func (c *Client) complete(e Event) Event {
 	if e.SessionID == "" {
 		e.SessionID = c.session

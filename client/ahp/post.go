@@ -8,10 +8,10 @@ import (
 	"net/http"
 )
 
-// maxAnswer is far more than an answer has.
+// maxAnswer bounds an answer, in bytes. Real ones have a few hundred.
 const maxAnswer = 16 << 20
 
-// poster sends each message as a POST.
+// poster is a carrier that sends each message as a POST.
 type poster struct {
 	url  string
 	http *http.Client
@@ -19,6 +19,8 @@ type poster struct {
 	authorize func(*http.Request)
 }
 
+// newPoster makes a client with a connection pool of its own, so that Close can close
+// it.
 func newPoster(address, key string) *poster {
 	p := &poster{url: address, authorize: func(*http.Request) {}}
 	if key != "" {
@@ -38,6 +40,7 @@ func newPoster(address, key string) *poster {
 	return p
 }
 
+// do sends a message. status is empty for a 2xx.
 func (p *poster) do(ctx context.Context, message []byte) (status string, body []byte, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(message))
 	if err != nil {
@@ -62,6 +65,8 @@ func (p *poster) do(ctx context.Context, message []byte) (status string, body []
 	return "", body, nil
 }
 
+// call sends a request. Errors of JSON-RPC have the status 200 (AHP-10), so any other
+// status is a broken transport, and no decision is looked for in its body.
 func (p *poster) call(ctx context.Context, _ string, message []byte) ([]byte, error) {
 	status, body, err := p.do(ctx, message)
 	if err == nil && status != "" {
@@ -70,12 +75,14 @@ func (p *poster) call(ctx context.Context, _ string, message []byte) ([]byte, er
 	return body, err
 }
 
-// tell looks at nothing but whether the message went out, as the protocol has it.
-func (p *poster) tell(ctx context.Context, message []byte) error {
+// notify sends a notification and ignores the status, as the reference client does: a
+// notification has no outcome.
+func (p *poster) notify(ctx context.Context, message []byte) error {
 	_, _, err := p.do(ctx, message)
 	return err
 }
 
+// close closes idle connections. Calls under way go on until their timeout.
 func (p *poster) close() error {
 	p.http.CloseIdleConnections()
 	return nil

@@ -20,19 +20,21 @@ import (
 	"github.com/coder/websocket"
 )
 
-// Stream carries messages both ways, each a JSON text. Read is called by one goroutine at
-// a time, Write by any number.
+// Stream carries messages both ways, each one JSON text. Read is called by one
+// goroutine at a time, Write by any number. Close ends a Read that waits, and may be
+// called twice.
 type Stream interface {
 	Read() ([]byte, error)
 	Write(message []byte) error
 	Close() error
 }
 
-// writeTime is how long a harness may take to take a message.
+// writeTime is how long a harness may take to receive a message.
 const writeTime = 10 * time.Second
 
 // OpenStream connects to a harness over a WebSocket (ws://, wss://) or a Unix socket
-// (unix: and a path).
+// (unix: and a path). The key goes into the query of a WebSocket, form-encoded; a Unix
+// socket needs none.
 func OpenStream(ctx context.Context, target, key string) (Stream, error) {
 	if path, ok := strings.CutPrefix(target, "unix:"); ok {
 		return openSocket(ctx, path)
@@ -61,8 +63,10 @@ func OpenStream(ctx context.Context, target, key string) (Stream, error) {
 	return &webStream{conn}, nil
 }
 
+// webStream is a WebSocket as a stream. It ignores binary messages (AHP-13).
 type webStream struct{ conn *websocket.Conn }
 
+// Read implements Stream.
 func (s *webStream) Read() ([]byte, error) {
 	for {
 		kind, text, err := s.conn.Read(context.Background())
@@ -72,12 +76,14 @@ func (s *webStream) Read() ([]byte, error) {
 	}
 }
 
+// Write implements Stream. It waits at most writeTime.
 func (s *webStream) Write(message []byte) error {
 	ctx, cancel := context.WithTimeout(context.Background(), writeTime)
 	defer cancel()
 	return s.conn.Write(ctx, websocket.MessageText, message)
 }
 
+// Close implements Stream. It does not wait for the peer's goodbye.
 func (s *webStream) Close() error {
 	err := s.conn.CloseNow()
 	if errors.Is(err, net.ErrClosed) {
@@ -86,7 +92,8 @@ func (s *webStream) Close() error {
 	return err
 }
 
-// openSocket connects to a Unix socket, however long its path is.
+// openSocket connects to a Unix socket. A path that is longer than the kernel takes is
+// reached through its open folder in /proc.
 func openSocket(ctx context.Context, path string) (Stream, error) {
 	const longest = 100 // bytes that an address can have
 	if len(path) > longest {
@@ -105,7 +112,9 @@ func openSocket(ctx context.Context, path string) (Stream, error) {
 	return newLines(conn, conn, conn.Close, func() { _ = conn.SetWriteDeadline(time.Now().Add(writeTime)) }), nil
 }
 
-// StartStream starts a harness as a program. Close ends it.
+// StartStream starts a harness as a program and returns its standard input and output
+// as a stream. Close closes its input, waits for it to end, and kills it after endTime.
+// What it wrote before its end can still be read after Close, for a second.
 func StartStream(command *exec.Cmd) (Stream, error) {
 	in, err := command.StdinPipe()
 	if err != nil {
@@ -133,10 +142,10 @@ func StartStream(command *exec.Cmd) (Stream, error) {
 	}, func() {}), nil
 }
 
-// endTime is how long a program may take to end after its input has.
+// endTime is how long a program may take to end after its standard input has.
 const endTime = 5 * time.Second
 
-// lines is a stream of lines.
+// lines is a stream of lines, one message each.
 type lines struct {
 	in     *bufio.Reader
 	out    io.Writer
@@ -146,11 +155,15 @@ type lines struct {
 	mu sync.Mutex
 }
 
+// newLines makes a stream of a reader and a writer. shut ends both, once; before runs
+// before each write.
 func newLines(in io.Reader, out io.Writer, shut func() error, before func()) *lines {
 	return &lines{in: bufio.NewReader(in), out: out, shut: sync.OnceValue(shut), before: before}
 }
 
-// Read reads a line of at most maxAnswer bytes; blank ones are passed over.
+// Read reads a line of at most maxAnswer bytes, and skips blank ones. A last line
+// without a line break is dropped: the program was killed while it wrote, and half an
+// answer is none.
 func (l *lines) Read() ([]byte, error) {
 	var line []byte
 	for {
@@ -171,6 +184,8 @@ func (l *lines) Read() ([]byte, error) {
 	}
 }
 
+// Write implements Stream. A line is one write, so lines of several goroutines do not
+// mix.
 func (l *lines) Write(message []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -179,10 +194,13 @@ func (l *lines) Write(message []byte) error {
 	return err
 }
 
+// Close implements Stream.
 func (l *lines) Close() error { return l.shut() }
 
-// talk matches the answers on a stream with the calls that wait for them.
-type talk struct {
+// multiplexer is a carrier over a stream. It matches answers with the calls that wait for them
+// by their id. Ids are random and never used twice, so an answer that comes late meets
+// nobody.
+type multiplexer struct {
 	stream Stream
 	done   chan struct{} // closed when nothing more is read
 
@@ -191,14 +209,15 @@ type talk struct {
 	ended   error
 }
 
-func newTalk(s Stream) *talk {
-	t := &talk{stream: s, done: make(chan struct{}), waiting: map[string]chan []byte{}}
+// newMultiplexer starts the goroutine that reads. close waits for it.
+func newMultiplexer(s Stream) *multiplexer {
+	t := &multiplexer{stream: s, done: make(chan struct{}), waiting: map[string]chan []byte{}}
 	go t.listen()
 	return t
 }
 
-// listen reads until the stream ends, and then fails all that wait, at once.
-func (t *talk) listen() {
+// listen reads until the stream ends, and then fails all calls that wait, at once.
+func (t *multiplexer) listen() {
 	defer close(t.done)
 	for {
 		text, err := t.stream.Read()
@@ -222,7 +241,9 @@ func (t *talk) listen() {
 	}
 }
 
-func (t *talk) end(err error) {
+// end fails all calls that wait, and every later one, with the error. The first error
+// stays.
+func (t *multiplexer) end(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ended == nil {
@@ -234,7 +255,9 @@ func (t *talk) end(err error) {
 	}
 }
 
-func (t *talk) call(ctx context.Context, id string, message []byte) ([]byte, error) {
+// call sends a request and waits for its answer. The channel has room for one answer,
+// so listen never waits for a caller that has given up.
+func (t *multiplexer) call(ctx context.Context, id string, message []byte) ([]byte, error) {
 	waits := make(chan []byte, 1)
 	t.mu.Lock()
 	if err := t.ended; err != nil {
@@ -264,7 +287,8 @@ func (t *talk) call(ctx context.Context, id string, message []byte) ([]byte, err
 	}
 }
 
-func (t *talk) tell(_ context.Context, message []byte) error {
+// notify sends a notification.
+func (t *multiplexer) notify(_ context.Context, message []byte) error {
 	t.mu.Lock()
 	err := t.ended
 	t.mu.Unlock()
@@ -274,7 +298,8 @@ func (t *talk) tell(_ context.Context, message []byte) error {
 	return t.stream.Write(message)
 }
 
-func (t *talk) close() error {
+// close ends the stream and waits until nothing more is read.
+func (t *multiplexer) close() error {
 	t.end(errors.New("ahp: the client was closed"))
 	err := t.stream.Close()
 	<-t.done

@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// longest is more than any call takes that waits.
+// longest is longer than any call takes that waits for a decision.
 const longest = 75 * time.Second
 
-// maxAnswer is more than any answer has that a case asks for.
+// maxAnswer bounds an answer, in bytes. No case asks for one as large.
 const maxAnswer = 16 << 20
 
-// reply is what came back.
+// reply is a response that was read to its end, with how long it took.
 type reply struct {
 	http   int
 	header http.Header
@@ -24,7 +24,8 @@ type reply struct {
 	took   time.Duration
 }
 
-// newHTTP is a client that follows no redirect: what is looked at is what the server answered.
+// newHTTP makes a client that follows no redirect: the cases are about the server's own
+// answer.
 func newHTTP(timeout time.Duration) *http.Client {
 	return &http.Client{
 		Timeout: timeout, Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 8},
@@ -32,7 +33,7 @@ func newHTTP(timeout time.Duration) *http.Client {
 	}
 }
 
-// call makes a call and reads all of the answer.
+// call makes a call and reads the whole response.
 func call(
 	ctx context.Context, client *http.Client, method, address string, body []byte, header http.Header,
 ) (reply, error) {
@@ -54,8 +55,8 @@ func call(
 	return reply{res.StatusCode, res.Header, text, time.Since(began)}, nil
 }
 
-// whileLimited makes a call again as long as the server says that there were too many, and for how
-// long to wait.
+// whileLimited repeats a call while the server answers 429 and says how long to wait. A
+// wait of more than a minute is returned as it is, since no case can wait for that.
 func whileLimited(ctx context.Context, try func() (reply, error)) (reply, error) {
 	for {
 		r, err := try()

@@ -13,37 +13,42 @@ import (
 //go:embed signal.yaml
 var signalCases []byte
 
-// Suite is a file of cases.
+// Suite is a file of cases about signals.
 type Suite struct {
-	// Payload is what every message is made from, member by member and in this order.
+	// Payload is the message that every step starts from, member by member and in this
+	// order.
 	Payload []Member `yaml:"payload"`
 	Cases   []Case   `yaml:"cases"`
 }
 
-// Member is one member of a JSON object.
+// Member is one member of a JSON object. Its value is kept as text, so that a case can
+// send what no encoder would write.
 type Member struct {
 	Name string `yaml:"name"`
-	JSON string `yaml:"json"` // its value, as it is sent
+	// JSON is the value exactly as it is sent, which need not be valid JSON.
+	JSON string `yaml:"json"`
 }
 
-// Case is one thing that a server should do: a few calls, one after another.
+// Case is one thing that a server has to do: a few calls, one after another. Cases do
+// not depend on each other.
 type Case struct {
 	Name string `yaml:"name"`
-	// Needs is what the case takes beside a key; what follows from its steps is added.
+	// Needs is what the case takes beside an agent's key. complete adds what follows from
+	// its steps.
 	Needs []Need `yaml:"needs"`
-	// Policy is what the policy does with the signals of the case, where that matters.
+	// Policy is what the policy has to do with the signals of the case, if that matters.
 	Policy Policy `yaml:"policy"`
-	// Rule is a rule of the policy for the signals of the case, where Policy says too little.
+	// Rule is a rule of the policy for the signals of the case, if Policy says too little.
 	Rule  map[string]any `yaml:"rule"`
 	Steps []Step         `yaml:"steps"`
 	// Step is the one step of a case that has no list of them.
 	Step `yaml:",inline"`
 }
 
-// Need is something that a case needs.
+// Need is something that a case needs and that a kit may not have.
 type Need string
 
-// What cases need.
+// The needs of cases about signals.
 const (
 	Operator      Need = "operator"       // a token that may decide gates
 	Rules         Need = "rules"          // a token that may change the policy
@@ -51,10 +56,11 @@ const (
 	DefaultPolicy Need = "default-policy" // a policy that confirms declared gates
 )
 
-// Policy is what becomes of a signal.
+// Policy is what a policy does with a signal.
 type Policy string
 
-// What the policy does. Where the kit may not change it, it finds out what it does.
+// The values of Policy. Where the kit may not change the policy, probe finds out what
+// it does.
 const (
 	Holds  Policy = "holds"  // a declared gate is opened
 	Allows Policy = "allows" // a signal without declaration is approved
@@ -62,67 +68,86 @@ const (
 
 // Step is one call, and what is expected of its answer.
 type Step struct {
-	Post   string `yaml:"post"`   // where the message goes, /amp/signal when empty
-	Get    string `yaml:"get"`    // an address to get instead; $gate is the last gate
-	Decide string `yaml:"decide"` // approve or reject the last gate, as an operator
+	// Post is where the message goes; /amp/signal when empty.
+	Post string `yaml:"post"`
+	// Get is an address to get instead of sending a message. $gate is the gate of the step before.
+	Get string `yaml:"get"`
+	// Decide approves or rejects the gate of the step before, as an operator, instead of a call.
+	Decide string `yaml:"decide"`
 	Note   string `yaml:"note"`
 
 	// How the message differs from the suite's. $run and $agent stand for the case's own.
-	Again bool              `yaml:"again"` // it begins with what the step before sent
-	Set   map[string]any    `yaml:"set"`
-	JSON  map[string]string `yaml:"json"` // values as they are sent
-	Long  map[string]Long   `yaml:"long"`
-	Hex   map[string]string `yaml:"hex"` // values as bytes
-	Drop  []string          `yaml:"drop"`
-	Twice string            `yaml:"twice"` // a member that is sent twice
-	Shape string            `yaml:"shape"` // spaced, or reversed
-	Size  int               `yaml:"size"`  // white space is added up to this many bytes
-	Body  *string           `yaml:"body"`  // all of it
+	// Changes apply in the order of the fields.
 
-	Key     string            `yaml:"key"`   // none, wrong or operator; the agent's when empty
-	Media   string            `yaml:"media"` // the content type
+	// Again starts from what the step before sent, for repeated messages.
+	Again bool `yaml:"again"`
+	// Set, JSON, Long and Hex set members: to YAML values, to JSON as it is sent, to long texts, and to bytes.
+	Set  map[string]any    `yaml:"set"`
+	JSON map[string]string `yaml:"json"`
+	Long map[string]Long   `yaml:"long"`
+	Hex  map[string]string `yaml:"hex"`
+	// Drop leaves members out, and Twice sends one twice.
+	Drop  []string `yaml:"drop"`
+	Twice string   `yaml:"twice"`
+	// Shape is spaced or reversed; Size pads the message with white space to this many bytes.
+	Shape string `yaml:"shape"`
+	Size  int    `yaml:"size"`
+	// Body replaces all of the message.
+	Body *string `yaml:"body"`
+
+	// Key is none, wrong or operator; the agent's own when empty.
+	Key string `yaml:"key"`
+	// Media replaces the content type.
+	Media   string            `yaml:"media"`
 	Headers map[string]string `yaml:"headers"`
 
 	Meanwhile *Meanwhile `yaml:"meanwhile"`
 	Expect    Expect     `yaml:"expect"`
 }
 
-// Long is text of many times the same.
+// Long is a text that repeats one string many times, for limits.
 type Long struct {
 	Of    string `yaml:"of"`
 	Times int    `yaml:"times"`
 }
 
-// Meanwhile is what an operator does while the call waits.
+// Meanwhile is what an operator does while the call of the step waits.
 type Meanwhile struct {
 	Decide string        `yaml:"decide"`
 	Note   string        `yaml:"note"`
 	After  time.Duration `yaml:"after"`
 }
 
-// Expect is what an answer should be. What is not said may be anything that is an
-// answer, or an error, in its right form.
+// Expect is what an answer has to be. A field that is not set allows any answer, or any
+// error, in its right form: the form is always checked.
 type Expect struct {
-	Taken   bool     `yaml:"taken"` // 200 or 202 with an answer
-	Wrong   []string `yaml:"wrong"` // 400 invalid_payload about exactly these fields
-	HTTP    int      `yaml:"http"`
-	Status  string   `yaml:"status"`
-	Gate    string   `yaml:"gate"` // none, opened, or same as that of the step before
-	Message string   `yaml:"message"`
+	// Taken wants 200 or 202 with an answer in the form of signals.
+	Taken bool `yaml:"taken"`
+	// Wrong wants 400 invalid_payload about exactly these fields.
+	Wrong  []string `yaml:"wrong"`
+	HTTP   int      `yaml:"http"`
+	Status string   `yaml:"status"`
+	// Gate is none, opened for a new one, or same for that of the step before.
+	Gate    string `yaml:"gate"`
+	Message string `yaml:"message"`
 
+	// Error, Field and Supported (details.supported) are members of an error.
 	Error     string   `yaml:"error"`
 	Field     string   `yaml:"field"`
-	Supported []string `yaml:"supported"` // details.supported
+	Supported []string `yaml:"supported"`
 
-	Says    string            `yaml:"says"`    // part of the answer
-	Headers map[string]string `yaml:"headers"` // parts of them
-	Absent  []string          `yaml:"absent"`  // headers that are not there
-	Events  []string          `yaml:"events"`  // of a stream, in their order
-	AtLeast time.Duration     `yaml:"at_least"`
-	AtMost  time.Duration     `yaml:"at_most"`
+	// Says is a part of the body, and Headers have parts of headers; Absent headers are not there.
+	Says    string            `yaml:"says"`
+	Headers map[string]string `yaml:"headers"`
+	Absent  []string          `yaml:"absent"`
+	// Events are the names of a stream's events, in their order.
+	Events []string `yaml:"events"`
+	// AtLeast and AtMost bound how long the answer takes, for calls that wait.
+	AtLeast time.Duration `yaml:"at_least"`
+	AtMost  time.Duration `yaml:"at_most"`
 }
 
-// SignalSuite are the cases of AMP v1.0 signals.
+// SignalSuite returns the cases of AMP v1.0 signals.
 func SignalSuite() (*Suite, error) { return readSuite(signalCases) }
 
 // readSuite reads a file of cases and checks that they can be run.
@@ -134,7 +159,8 @@ func readSuite(text []byte) (*Suite, error) {
 	return s, eachCase(s.Cases, func(c *Case) string { c.complete(); return c.Name })
 }
 
-// readCases reads a file of cases.
+// readCases decodes a file of cases. Unknown fields are errors: a misspelled
+// expectation would be no expectation.
 func readCases(text []byte, suite any) error {
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	d.KnownFields(true)
@@ -144,8 +170,8 @@ func readCases(text []byte, suite any) error {
 	return nil
 }
 
-// eachCase calls complete for every case, and makes sure that each has a name of its own, which
-// complete returns.
+// eachCase calls complete for every case, which returns its name, and makes sure that
+// names are unique: a report names cases only so.
 func eachCase[C any](cases []C, complete func(*C) (name string)) error {
 	names := map[string]bool{}
 	for i := range cases {
@@ -158,7 +184,8 @@ func eachCase[C any](cases []C, complete func(*C) (name string)) error {
 	return nil
 }
 
-// complete makes a list of the one step of a short case, and adds what steps need.
+// complete makes a list of the single step of a short case, and adds the needs that
+// follow from its steps.
 func (c *Case) complete() {
 	if len(c.Steps) == 0 {
 		c.Steps = []Step{c.Step}

@@ -12,12 +12,12 @@ import (
 	"signalbox/internal/wire"
 )
 
-// answer is a reply that was understood.
+// answer is a reply in the form of signals, parsed.
 type answer struct {
 	status, gate, message string
 }
 
-// fault is an error that was understood.
+// fault is a reply in the form of errors, parsed.
 type fault struct {
 	Error   string `json:"error"`
 	Message string `json:"message"`
@@ -28,7 +28,9 @@ type fault struct {
 	} `json:"details"`
 }
 
-// readAnswer reads the three fields, and only these.
+// readAnswer parses the three fields, allows no others, and checks that they agree with
+// each other and with the status code. Every answer is checked so, whatever the case
+// expects.
 func readAnswer(code int, body []byte) (answer, error) {
 	var a answer
 	members, err := wire.Members(body)
@@ -51,6 +53,7 @@ func readAnswer(code int, body []byte) (answer, error) {
 	}
 	want := http.StatusOK
 	switch {
+	// Without a gate nobody could wait for the decision.
 	case a.status == "pending" && a.gate == "":
 		return a, errors.New("the answer is pending and has no gate_id")
 	case a.status == "pending":
@@ -68,6 +71,7 @@ func readAnswer(code int, body []byte) (answer, error) {
 }
 
 // check compares a reply with what is expected. before is the gate of the step before.
+// The answer is returned also with an error, as far as it could be read.
 func (e Expect) check(r reply, before string) (answer, error) {
 	want := e.HTTP
 	if e.Wrong != nil {
@@ -98,7 +102,7 @@ func (e Expect) check(r reply, before string) (answer, error) {
 	return a, e.checkAnswer(a, before)
 }
 
-// checkAround looks at what is around the answer.
+// checkAround checks headers, a part of the text, and how long the answer took.
 func (e Expect) checkAround(r reply) error {
 	for _, name := range slices.Sorted(maps.Keys(e.Headers)) {
 		if got, there := r.header.Get(name), len(r.header.Values(name)) > 0; !there ||
@@ -122,6 +126,7 @@ func (e Expect) checkAround(r reply) error {
 	return nil
 }
 
+// checkAnswer checks the fields of an answer.
 func (e Expect) checkAnswer(a answer, before string) error {
 	switch {
 	case e.Error != "" || e.HTTP >= http.StatusBadRequest:
@@ -140,7 +145,8 @@ func (e Expect) checkAnswer(a answer, before string) error {
 	return nil
 }
 
-// checkFault compares an error, in the one form that errors have.
+// checkFault checks an error. Its form is always checked: a code, and a message for
+// people.
 func (e Expect) checkFault(r reply) error {
 	var f fault
 	if err := wire.UnmarshalPart(r.body, &f); err != nil || f.Error == "" || f.Message == "" {
@@ -157,6 +163,7 @@ func (e Expect) checkFault(r reply) error {
 		return fmt.Errorf("details.fields is about %s, and should be about %s", wrong, e.Wrong)
 	case e.Field != "" && f.Field != e.Field:
 		return fmt.Errorf("the error is about the field %q, and should be about %q", f.Field, e.Field)
+	// field names the one that is wrong, if it is only one.
 	case len(e.Wrong) == 1 && f.Field != e.Wrong[0]:
 		return fmt.Errorf("the error is about the field %q, and should be about %q", f.Field, e.Wrong[0])
 	case e.Supported != nil && !slices.Equal(f.Details.Supported, e.Supported):
@@ -165,7 +172,9 @@ func (e Expect) checkFault(r reply) error {
 	return nil
 }
 
-// checkEvents reads a stream of events that has ended.
+// checkEvents checks a stream of server-sent events that has ended: each event is an
+// answer whose status is its name. Repeated events count once, since a server may send
+// pending again to keep a connection open.
 func (e Expect) checkEvents(r reply) (last answer, err error) {
 	if media := r.header.Get("Content-Type"); !strings.HasPrefix(media, "text/event-stream") {
 		return last, fmt.Errorf("the answer is %q, and should be text/event-stream: %.200s", media, r.body)

@@ -20,15 +20,17 @@ var harnessCases []byte
 //go:embed harness.yaml
 var harnessPolicy []byte
 
-// HarnessPolicy is the policy under which the cases of AHP hold.
+// HarnessPolicy returns the policy under which the cases of AHP hold: some cases expect
+// a refusal, and some a policy that fails.
 func HarnessPolicy() []byte { return slices.Clone(harnessPolicy) }
 
-// HarnessSuite is a file of cases of AHP.
+// HarnessSuite is a file of cases about AHP.
 type HarnessSuite struct {
 	Cases []HarnessCase `json:"cases"`
 }
 
-// HarnessCase is one thing that a harness should do.
+// HarnessCase is one thing that a harness has to do: a message and the answer to it, or
+// a procedure in words.
 type HarnessCase struct {
 	Number    int           `json:"n"`
 	Name      string        `json:"name"`
@@ -41,19 +43,24 @@ type HarnessCase struct {
 	Says      string        `json:"server_says"` // a case about clients
 }
 
-// harnessExpect is what the answer should be.
+// harnessExpect is what the answer has to be. Kind is result, error, error_or_block,
+// batch, or one of accepted, rejected and none for messages that a stream does not
+// answer.
 type harnessExpect struct {
-	Kind      string         `json:"kind"`
-	Result    wire.Raw       `json:"result"`
-	Has       map[string]any `json:"result_has"`
-	Keys      []string       `json:"result_keys"`
-	ID        *string        `json:"id"`
-	Code      int            `json:"code"`
-	Contains  string         `json:"message_contains"`
-	Decisions []string       `json:"decisions"`
+	Kind string `json:"kind"`
+	// Result is all of the result, Has are members with their values, Keys members that
+	// have to be there.
+	Result   wire.Raw       `json:"result"`
+	Has      map[string]any `json:"result_has"`
+	Keys     []string       `json:"result_keys"`
+	ID       *string        `json:"id"`
+	Code     int            `json:"code"`
+	Contains string         `json:"message_contains"`
+	// Decisions are the words of a batch, in order.
+	Decisions []string `json:"decisions"`
 }
 
-// HarnessCases are the cases of AHP 2.4, or those of a file in the same form.
+// HarnessCases returns the cases of AHP 2.4, or those of a file in the same form.
 func HarnessCases(file []byte) (*HarnessSuite, error) {
 	if file == nil {
 		file = harnessCases
@@ -68,7 +75,8 @@ func HarnessCases(file []byte) (*HarnessSuite, error) {
 	return s, nil
 }
 
-// HarnessKit runs cases against a harness that decides as the cases' fixture says.
+// HarnessKit runs cases against a harness that decides as HarnessPolicy does. Cases
+// after a handshake share one connection; the others have their own.
 type HarnessKit struct {
 	// Target is an address (http, https, ws or wss), a Unix socket (unix: and a path, or
 	// the path), or a command to start.
@@ -76,7 +84,7 @@ type HarnessKit struct {
 	Key    string // of an agent, for addresses
 
 	transport string
-	shared    *line // one that has shaken hands
+	shared    *line // after a handshake
 }
 
 // The transports, as cases name them.
@@ -87,11 +95,11 @@ const (
 	overStdio = "stdio"
 )
 
-// answerTime is how long an answer may take.
+// answerTime is how long an answer may take: longer than a harness holds a call.
 const answerTime = 15 * time.Second
 
-// settle finds out what the target is.
-func (k *HarnessKit) settle() error {
+// detectTransport finds out which transport the target is. An address without a path gets /ahp.
+func (k *HarnessKit) detectTransport() error {
 	u, err := url.Parse(k.Target)
 	switch scheme, _, _ := strings.Cut(k.Target, ":"); {
 	case scheme == "unix":
@@ -111,6 +119,7 @@ func (k *HarnessKit) settle() error {
 		return errors.New("there is no target")
 	default:
 		k.transport = overStdio
+		// A path to a socket may be given without unix:.
 		if at, err := os.Stat(k.Target); err == nil && at.Mode()&os.ModeSocket != 0 {
 			k.Target, k.transport = "unix:"+k.Target, overUnix
 		}
@@ -120,7 +129,7 @@ func (k *HarnessKit) settle() error {
 
 // Run runs every case, one after another.
 func (k *HarnessKit) Run(ctx context.Context, suite *HarnessSuite) (report Report, err error) {
-	if err := k.settle(); err != nil {
+	if err := k.detectTransport(); err != nil {
 		return report, err
 	}
 	defer func() {
@@ -132,6 +141,7 @@ func (k *HarnessKit) Run(ctx context.Context, suite *HarnessSuite) (report Repor
 	return report, err
 }
 
+// run runs one case. Cases about clients, and about other transports, are skipped.
 func (k *HarnessKit) run(ctx context.Context, c *HarnessCase) Outcome {
 	name := fmt.Sprintf("%d %s", c.Number, c.Name)
 	if c.Says != "" {
@@ -153,12 +163,15 @@ func (k *HarnessKit) run(ctx context.Context, c *HarnessCase) Outcome {
 	return outcome(name, try(ctx))
 }
 
-// send sends the message of a case and looks at what comes back.
+// send sends the message of a case and checks what comes back, which differs by
+// transport: over HTTP every message has a response, on a stream only requests do
+// (AHP-14).
 func (k *HarnessKit) send(ctx context.Context, c *HarnessCase) error {
 	text := c.Send.Clone()
 	if err := text.Compact(); err != nil { // a line is a message
 		return err
 	}
+	// A case that is about broken JSON has the text to send in a string.
 	var raw struct {
 		Text *string `json:"__raw__"`
 	}
@@ -185,6 +198,7 @@ func (k *HarnessKit) send(ctx context.Context, c *HarnessCase) error {
 	if err != nil {
 		return err
 	}
+	// The shared connection stays open for the next case.
 	if !c.Greeted {
 		defer l.close()
 	}
@@ -202,7 +216,7 @@ func (k *HarnessKit) send(ctx context.Context, c *HarnessCase) error {
 	return c.Expect.check(body)
 }
 
-// check compares an answer with what is expected.
+// check compares a response with what is expected.
 func (e harnessExpect) check(text []byte) error {
 	var got struct {
 		Version string   `json:"jsonrpc"`
@@ -216,6 +230,7 @@ func (e harnessExpect) check(text []byte) error {
 	if err := wire.UnmarshalPart(text, &got); err != nil || got.Version != "2.0" {
 		return fmt.Errorf("the answer is no JSON-RPC 2.0 response: %.300s", text)
 	}
+	// AHP-11: over HTTP a rejected notification has a response.
 	if e.Kind == "rejected" {
 		e.Kind, e.Code = "error", -32603
 	}
@@ -229,6 +244,7 @@ func (e harnessExpect) check(text []byte) error {
 		return nil
 	}
 	if got.Error != nil {
+		// Both are refusals that AHP allows where the policy fails.
 		if e.Kind == "error_or_block" && got.Error.Code == e.Code {
 			return nil
 		}
@@ -240,6 +256,7 @@ func (e harnessExpect) check(text []byte) error {
 	return e.checkResult(got.Result)
 }
 
+// checkResult compares the result of a response.
 func (e harnessExpect) checkResult(raw wire.Raw) error {
 	var result map[string]any
 	if err := wire.UnmarshalPart(raw, &result); err != nil {

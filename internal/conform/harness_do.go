@@ -13,24 +13,31 @@ import (
 	"signalbox/internal/wire"
 )
 
-// procedures are the cases that one message cannot show, by their number.
+// procedures are the cases that one message cannot show, by their number in the file. A
+// number without a procedure is skipped, so a file with more cases can be run.
 var procedures = map[int]func(context.Context, *HarnessKit) error{
+	// A stream needs a handshake first (AHP-20).
 	170: func(ctx context.Context, k *HarnessKit) error { return k.ungreeted(ctx, preAction("r1")) },
 	171: func(ctx context.Context, k *HarnessKit) error {
 		return k.ungreeted(ctx, []byte(`{"jsonrpc":"2.0","id":"r1","method":"ahp/batch","params":{"events":[]}}`))
 	},
+	// The handshake of one connection is not good for another (AHP-20).
 	173: func(ctx context.Context, k *HarnessKit) error {
 		if _, err := k.line(ctx, true); err != nil {
 			return err
 		}
 		return k.ungreeted(ctx, preAction("r1"))
 	},
+	// A POST needs none (AHP-21).
 	174: func(ctx context.Context, k *HarnessKit) error {
 		return k.wantPost(ctx, preAction("r1"), nil, http.StatusOK, `"decision":"allow"`)
 	},
+	// An accepted notification is 204 without a body (AHP-11).
 	175: func(ctx context.Context, k *HarnessKit) error {
 		return k.wantPost(ctx, []byte(postAction), nil, http.StatusNoContent, "")
 	},
+	// Other paths and methods, and other content types, are refused as by any server of
+	// HTTP.
 	177: func(ctx context.Context, k *HarnessKit) error {
 		u, err := url.Parse(k.Target)
 		if err != nil {
@@ -53,10 +60,12 @@ var procedures = map[int]func(context.Context, *HarnessKit) error{
 			http.Header{"Content-Type": {"text/plain"}, "X-Api-Key": {k.Key}})
 		return wantStatus(http.StatusUnsupportedMediaType, status, body, err)
 	},
+	// An error of JSON-RPC has the status 200 (AHP-10).
 	181: func(ctx context.Context, k *HarnessKit) error {
 		return k.wantPost(ctx, []byte(`{"jsonrpc":"2.0","id":"r1","method":"ahp/nope","params":{}}`), nil, http.StatusOK,
 			"-32601")
 	},
+	// A key in either header; the name of the scheme in any case. Without a key, 401.
 	182: func(ctx context.Context, k *HarnessKit) error {
 		return k.keys(ctx, "X-Api-Key",
 			map[string]int{k.Key: http.StatusOK, "wrong": http.StatusUnauthorized, "": http.StatusUnauthorized})
@@ -68,6 +77,8 @@ var procedures = map[int]func(context.Context, *HarnessKit) error{
 				"Bearer wrong": http.StatusUnauthorized,
 			})
 	},
+	// A key in the query of an upgrade, percent-encoded and beside other parameters
+	// (AHP-12).
 	185: func(ctx context.Context, k *HarnessKit) error {
 		return k.upgrades(ctx,
 			map[string]int{
@@ -81,7 +92,9 @@ var procedures = map[int]func(context.Context, *HarnessKit) error{
 	187: func(ctx context.Context, k *HarnessKit) error { // the library sends no Origin
 		return k.upgrades(ctx, map[string]int{"?token=" + url.QueryEscape(k.Key): http.StatusSwitchingProtocols})
 	},
+	// WebSocket as its standard has it: fragments, binary messages, pings.
 	189: fragments, 190: binary, 191: ping,
+	// Notifications are not answered on a stream, also not rejected ones (AHP-14).
 	193: func(ctx context.Context, k *HarnessKit) error {
 		l, err := k.line(ctx, true)
 		if err != nil {
@@ -97,7 +110,10 @@ var procedures = map[int]func(context.Context, *HarnessKit) error{
 		}
 		return nil
 	},
+	// Standard output carries messages and nothing else; the end of standard input ends the
+	// harness.
 	194: onlyJSON, 195: endOfInput,
+	// A line that is not UTF-8 is refused, and the stream goes on (AHP-15).
 	197: func(ctx context.Context, k *HarnessKit) error {
 		l, err := k.line(ctx, true)
 		if err != nil {
@@ -109,6 +125,7 @@ var procedures = map[int]func(context.Context, *HarnessKit) error{
 		return l.ask(ctx, preAction("r1"), allowed)
 	},
 	198: pipelined,
+	// Nobody else may connect (AHP-16).
 	199: func(_ context.Context, k *HarnessKit) error {
 		at, err := os.Stat(strings.TrimPrefix(k.Target, "unix:"))
 		if err == nil && at.Mode().Perm() != 0o600 {
@@ -118,11 +135,15 @@ var procedures = map[int]func(context.Context, *HarnessKit) error{
 	},
 }
 
-const postAction = `{"jsonrpc":"2.0","method":"ahp/event","params":{"event_type":"post_action","session_id":"s1","agent_id":"a1","timestamp":"2026-05-01T00:00:00Z","depth":0,"payload":{"status":"ok"}}}`
+// postAction is a notification that is accepted.
+const postAction = `{"jsonrpc":"2.0","method":"ahp/event","params":{"event_type":"post_action","session_id":"s1",` +
+	`"agent_id":"a1","timestamp":"2026-05-01T00:00:00Z","depth":0,"payload":{"status":"ok"}}}`
 
+// allowed is the answer to preAction.
 var allowed = harnessExpect{Kind: "result", Result: wire.Raw(`{"decision":"allow"}`)}
 
-// ungreeted sends a request as the first message of a connection.
+// ungreeted sends a request as the first message of a connection, which has to be
+// refused (AHP-20).
 func (k *HarnessKit) ungreeted(ctx context.Context, text []byte) error {
 	l, err := k.connect(ctx)
 	if err != nil {
@@ -132,6 +153,7 @@ func (k *HarnessKit) ungreeted(ctx context.Context, text []byte) error {
 	return l.ask(ctx, text, harnessExpect{Kind: "error", Code: -32001, Contains: "handshake required"})
 }
 
+// wantStatus checks the status of a response that came without an error.
 func wantStatus(want, got int, body []byte, err error) error {
 	if err == nil && got != want {
 		err = fmt.Errorf("answered with %d, and should be with %d: %.300s", got, want, body)
@@ -139,6 +161,8 @@ func wantStatus(want, got int, body []byte, err error) error {
 	return err
 }
 
+// wantPost posts a message and checks status and body. An empty contains wants an empty
+// body.
 func (k *HarnessKit) wantPost(ctx context.Context, text []byte, header http.Header, status int, contains string) error {
 	got, body, _, err := k.post(ctx, text, header)
 	if err == nil && (!strings.Contains(string(body), contains) || contains == "" && len(body) > 0) {
@@ -147,7 +171,7 @@ func (k *HarnessKit) wantPost(ctx context.Context, text []byte, header http.Head
 	return wantStatus(status, got, body, err)
 }
 
-// keys tries values of a header.
+// keys tries values of a header, each with the status that it has to get.
 func (k *HarnessKit) keys(ctx context.Context, name string, want map[string]int) error {
 	for value, status := range want {
 		header := http.Header{"Content-Type": {"application/json"}}
@@ -162,8 +186,8 @@ func (k *HarnessKit) keys(ctx context.Context, name string, want map[string]int)
 	return nil
 }
 
-// encoded is a key with its first character written as its code, as a form would one that
-// has to be.
+// encoded is a key with its first character percent-encoded, which a server has to
+// decode (AHP-12).
 func encoded(key string) string {
 	if key == "" {
 		return ""
@@ -171,7 +195,8 @@ func encoded(key string) string {
 	return fmt.Sprintf("%%%02X%s", key[0], url.QueryEscape(key[1:]))
 }
 
-// upgrades tries queries of the address.
+// upgrades tries queries of the address, each with the status that the upgrade has to
+// get.
 func (k *HarnessKit) upgrades(ctx context.Context, want map[string]int) error {
 	for query, status := range want {
 		conn, res, err := websocket.Dial(ctx, k.Target+query,
@@ -189,7 +214,7 @@ func (k *HarnessKit) upgrades(ctx context.Context, want map[string]int) error {
 	return nil
 }
 
-// raw is a WebSocket that has shaken hands.
+// raw is a WebSocket after a handshake, for cases about frames.
 func (k *HarnessKit) raw(ctx context.Context) (*websocket.Conn, error) {
 	conn, _, err := websocket.Dial(ctx, k.Target+"?api_key="+url.QueryEscape(k.Key),
 		nil) //nolint:bodyclose // the connection is the body
@@ -203,7 +228,7 @@ func (k *HarnessKit) raw(ctx context.Context) (*websocket.Conn, error) {
 	return conn, err
 }
 
-// fragments sends a request in three parts.
+// fragments sends a request in three frames.
 func fragments(ctx context.Context, k *HarnessKit) error {
 	conn, err := k.raw(ctx)
 	if err != nil {
@@ -230,7 +255,8 @@ func fragments(ctx context.Context, k *HarnessKit) error {
 	return allowed.check(got)
 }
 
-// binary sends a request that should be passed over, and one that should not.
+// binary sends a request in a binary message, which has to be ignored, and one that is
+// answered (AHP-13).
 func binary(ctx context.Context, k *HarnessKit) error {
 	conn, err := k.raw(ctx)
 	if err != nil {
@@ -260,7 +286,8 @@ func ping(ctx context.Context, k *HarnessKit) error {
 	return conn.Ping(conn.CloseRead(ctx))
 }
 
-// onlyJSON looks at every line of a program that has much to say.
+// onlyJSON sends a program messages that tempt it to write something else than JSON to
+// standard output.
 func onlyJSON(ctx context.Context, k *HarnessKit) error {
 	l, err := k.line(ctx, true)
 	if err != nil {
@@ -280,7 +307,8 @@ func onlyJSON(ctx context.Context, k *HarnessKit) error {
 	return nil
 }
 
-// endOfInput closes standard input behind a request.
+// endOfInput closes standard input right after a request: the answer has to come all
+// the same, and the program has to exit with 0.
 func endOfInput(ctx context.Context, k *HarnessKit) error {
 	l, err := k.connect(ctx)
 	if err != nil {
@@ -306,7 +334,8 @@ func endOfInput(ctx context.Context, k *HarnessKit) error {
 	return nil
 }
 
-// pipelined writes many requests before it reads.
+// pipelined writes many requests before it reads. Answers may come in any order, but
+// one for each.
 func pipelined(ctx context.Context, k *HarnessKit) error {
 	l, err := k.line(ctx, true)
 	if err != nil {

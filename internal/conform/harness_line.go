@@ -14,7 +14,8 @@ import (
 	"signalbox/client/ahp"
 )
 
-// line is one connection to a harness.
+// line is one connection to a harness. A goroutine reads it into got until it ends; why
+// is set before ended is closed.
 type line struct {
 	stream  ahp.Stream
 	process *exec.Cmd // nil unless one was started
@@ -24,22 +25,28 @@ type line struct {
 	close   func()
 }
 
-const greeting = `{"jsonrpc":"2.0","id":"greeting","method":"ahp/handshake","params":{"protocol_version":"2.4","agent_info":{"framework":"conform","version":"0","capabilities":[]},"session_id":"s1","agent_id":"a1"}}`
+// greeting is a handshake.
+const greeting = `{"jsonrpc":"2.0","id":"greeting","method":"ahp/handshake","params":{"protocol_version":"2.4",` +
+	`"agent_info":{"framework":"conform","version":"0","capabilities":[]},"session_id":"s1",` +
+	`"agent_id":"a1"}}`
 
-// preAction is a request that should be allowed.
+// preAction is a request that has to be allowed.
 func preAction(id string) []byte {
 	return fmt.Appendf(
-		nil, `{"jsonrpc":"2.0","id":%q,"method":"ahp/event","params":{"event_type":"pre_action","session_id":"s1","agent_id":"a1","timestamp":"2026-05-01T00:00:00Z","depth":0,"payload":{}}}`, id,
+		nil, `{"jsonrpc":"2.0","id":%q,"method":"ahp/event","params":{"event_type":"pre_action","session_id":"s1",`+
+			`"agent_id":"a1","timestamp":"2026-05-01T00:00:00Z","depth":0,"payload":{}}}`, id,
 	)
 }
 
-// line is a connection, which for cases after a handshake is one for all of them.
+// line is a connection. Cases after a handshake share one, as long as it lives; the
+// caller closes any other.
 func (k *HarnessKit) line(ctx context.Context, greeted bool) (*line, error) {
 	if !greeted {
 		return k.connect(ctx)
 	}
 	if k.shared != nil {
 		select {
+		// Some cases make a harness close the connection.
 		case <-k.shared.ended: // the case before has cost it
 			k.shared.close()
 			k.shared = nil
@@ -59,11 +66,13 @@ func (k *HarnessKit) line(ctx context.Context, greeted bool) (*line, error) {
 	return l, nil
 }
 
+// connect opens a connection, or starts the program.
 func (k *HarnessKit) connect(ctx context.Context) (*line, error) {
 	l := &line{got: make(chan []byte, 1024), ended: make(chan struct{})}
 	var err error
 	if k.transport == overStdio {
 		words := strings.Fields(k.Target)
+		// The process outlives the context of the case: it serves the cases after it too.
 		l.process = exec.CommandContext(context.WithoutCancel(ctx), words[0], words[1:]...)
 		l.process.Stderr = os.Stderr
 		l.stream, err = ahp.StartStream(l.process)
@@ -88,9 +97,11 @@ func (k *HarnessKit) connect(ctx context.Context) (*line, error) {
 	return l, nil
 }
 
+// write sends one message.
 func (l *line) write(text []byte) error { return l.stream.Write(text) }
 
-// read is the next message.
+// read is the next message. What has arrived is returned also after the end of the
+// stream.
 func (l *line) read(ctx context.Context) ([]byte, error) {
 	select {
 	case text := <-l.got:
@@ -109,6 +120,7 @@ func (l *line) read(ctx context.Context) ([]byte, error) {
 	}
 }
 
+// greet makes a handshake.
 func (l *line) greet(ctx context.Context) error {
 	if err := l.write([]byte(greeting)); err != nil {
 		return err
@@ -120,8 +132,8 @@ func (l *line) greet(ctx context.Context) error {
 	return harnessExpect{Kind: "result", Keys: []string{"harness_info"}}.check(text)
 }
 
-// silent makes sure that nothing is said to what was sent: the next message answers the
-// next request.
+// silent checks that the message before is not answered. It sends a request whose
+// answer has to come next, so that it need not wait for something that does not come.
 func (l *line) silent(ctx context.Context) error {
 	if err := l.write([]byte(strings.Replace(greeting, `"greeting"`, `"probe"`, 1))); err != nil {
 		return err
@@ -136,7 +148,7 @@ func (l *line) silent(ctx context.Context) error {
 	return nil
 }
 
-// ask sends a request and compares the answer.
+// ask sends a request and checks the answer.
 func (l *line) ask(ctx context.Context, text []byte, e harnessExpect) error {
 	if err := l.write(text); err != nil {
 		return err
@@ -148,7 +160,8 @@ func (l *line) ask(ctx context.Context, text []byte, e harnessExpect) error {
 	return e.check(got)
 }
 
-// post sends a message over HTTP. header replaces the key when it is not nil.
+// post sends a message over HTTP. A header that is not nil replaces the key and the
+// content type.
 func (k *HarnessKit) post(ctx context.Context, text []byte, header http.Header) (status int, body []byte,
 	got http.Header, err error,
 ) {
@@ -161,6 +174,8 @@ func (k *HarnessKit) post(ctx context.Context, text []byte, header http.Header) 
 	return k.http(ctx, http.MethodPost, k.Target, text, header)
 }
 
+// http makes one call with a client of its own, so that no case sees the connection of
+// another.
 func (k *HarnessKit) http(ctx context.Context, method, address string, text []byte, header http.Header) (status int,
 	body []byte, got http.Header, err error,
 ) {

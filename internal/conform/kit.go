@@ -15,7 +15,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Kit runs cases against a server.
+// Kit runs the cases of signals against a server. Set the exported fields, and call
+// Run. A kit may be run again, but not by two goroutines at once.
 type Kit struct {
 	URL   string
 	Agent string // the agent's name
@@ -33,31 +34,32 @@ type Kit struct {
 	decks map[string]bool // those that signals were taken in
 }
 
-// Report is how a round came out.
+// Report is the outcome of a round.
 type Report struct {
 	Passed  int       `json:"passed"`
 	Failed  int       `json:"failed"`
 	Skipped int       `json:"skipped"`
 	Cases   []Outcome `json:"cases"`
-	// Decks have signals of this round in them, which stay: nothing is forgotten. Open are
-	// gates that were left to wait, since the kit could not reject them.
+	// Decks hold signals of this round, which stay: a ledger forgets nothing. Open are
+	// gates that still wait, because the kit could not reject them.
 	Decks []string `json:"decks"`
 	Open  []string `json:"open"`
 }
 
-// Outcome is how one case came out.
+// Outcome is the outcome of one case.
 type Outcome struct {
 	Name    string `json:"name"`
 	Outcome string `json:"outcome"` // passed, failed or skipped
 	Problem string `json:"problem,omitempty"`
 }
 
-// Run runs every case, one after another. The error is that of the round: it could not
-// be begun, or not be cleaned up after.
+// Run runs every case, one after another. The error is about the round: it could not be
+// begun, or not be cleaned up after. Cases that fail are in the report and no error.
 func (k *Kit) Run(ctx context.Context, suite *Suite) (report Report, err error) {
 	k.suite, k.round, k.open, k.decks = suite, strings.ToLower(rand.Text()[:12]), []string{}, map[string]bool{}
 	k.http = newHTTP(longest)
 	defer k.http.CloseIdleConnections()
+	// From here on the server's policy may be changed, so restore runs whatever happens.
 	restore, err := k.prepare(ctx)
 	if err != nil {
 		return Report{}, err
@@ -73,7 +75,7 @@ func (k *Kit) Run(ctx context.Context, suite *Suite) (report Report, err error) 
 	return report, err
 }
 
-// outcome is how a case came out. One that cannot be run here is skipped.
+// outcome is the outcome of a case that ended with err. A CannotError makes it skipped.
 func outcome(name string, err error) Outcome {
 	if cannot, skipped := errors.AsType[CannotError](err); skipped {
 		return Outcome{name, "skipped", string(cannot)}
@@ -84,7 +86,7 @@ func outcome(name string, err error) Outcome {
 	return Outcome{name, "passed", ""}
 }
 
-// Add counts a case that was run: it failed if there is a problem.
+// Add counts a case that ran: it failed if there is a problem.
 func (r *Report) Add(name, problem string) {
 	var err error
 	if problem != "" {
@@ -93,7 +95,8 @@ func (r *Report) Add(name, problem string) {
 	r.add(outcome(name, err))
 }
 
-// each counts the outcome of every case, one after another, until ctx ends.
+// each counts the outcome of every case, one after another, until ctx ends. Cases is
+// never nil, so that JSON has a list.
 func (r *Report) each(ctx context.Context, cases int, run func(i int) Outcome) error {
 	r.Cases = []Outcome{}
 	for i := range cases {
@@ -105,6 +108,7 @@ func (r *Report) each(ctx context.Context, cases int, run func(i int) Outcome) e
 	return nil
 }
 
+// add counts an outcome.
 func (r *Report) add(o Outcome) {
 	switch o.Outcome {
 	case "passed":
@@ -117,9 +121,10 @@ func (r *Report) add(o Outcome) {
 	r.Cases = append(r.Cases, o)
 }
 
-// run runs one case.
+// run runs one case. Its run id tells its signals from those of other cases, and is how
+// its rule matches.
 func (k *Kit) run(ctx context.Context, c *Case, number int) Outcome {
-	if why := k.misses(c); why != "" {
+	if why := k.skipReason(c); why != "" {
 		return Outcome{c.Name, "skipped", why}
 	}
 	b := &bench{kit: k, c: c, sent: message(k.suite.Payload)}
@@ -127,7 +132,8 @@ func (k *Kit) run(ctx context.Context, c *Case, number int) Outcome {
 	return outcome(c.Name, runSteps(c.Steps, func(s Step) error { return b.step(ctx, s) }))
 }
 
-// runSteps runs the steps of a case up to the first that fails, which the error names.
+// runSteps runs the steps of a case up to the first that fails. The error names the
+// step if there are several.
 func runSteps[S any](steps []S, run func(S) error) error {
 	for i, step := range steps {
 		switch err := run(step); {
@@ -140,8 +146,8 @@ func runSteps[S any](steps []S, run func(S) error) error {
 	return nil
 }
 
-// misses is why a case cannot be run, "" if it can.
-func (k *Kit) misses(c *Case) string {
+// skipReason is why a case cannot be run here, "" if it can.
+func (k *Kit) skipReason(c *Case) string {
 	for _, n := range c.Needs {
 		if why := k.can[n]; why != "" {
 			return why
@@ -153,10 +159,11 @@ func (k *Kit) misses(c *Case) string {
 	return ""
 }
 
-// runID is the run of a case, by which its rule knows it.
+// runID is the run of a case, by which its rule matches it.
 func (k *Kit) runID(number int) string { return fmt.Sprintf("conform-%s-%d", k.round, number) }
 
-// bench is where a case is run.
+// bench is the state of a running case: what was sent last, and the gate that it
+// opened.
 type bench struct {
 	kit     *Kit
 	c       *Case
@@ -165,6 +172,8 @@ type bench struct {
 	replace *strings.Replacer
 }
 
+// step makes the call of a step and checks the answer. Gates are remembered also when
+// the check fails, so that they are rejected in the end.
 func (b *bench) step(ctx context.Context, s Step) error {
 	if s.Decide != "" {
 		return b.kit.decide(ctx, b.gate, s.Decide, s.Note)
@@ -181,6 +190,7 @@ func (b *bench) step(ctx context.Context, s Step) error {
 			path = "/amp/signal"
 		}
 	}
+	// The decision runs beside the call, and is waited for also when the call fails.
 	done := b.meanwhile(ctx, s.Meanwhile)
 	r, err := b.kit.send(ctx, method, path, body, s)
 	if e := <-done; err == nil {
@@ -195,7 +205,7 @@ func (b *bench) step(ctx context.Context, s Step) error {
 	a, err := s.Expect.check(r, b.gate)
 	if a.gate != "" {
 		b.gate = a.gate
-		b.kit.saw(a)
+		b.kit.trackGate(a)
 	}
 	return err
 }
@@ -209,8 +219,9 @@ func deckOf(body []byte) string {
 	return cmp.Or(m.Project, "default")
 }
 
-// meanwhile decides the gate of the step before, or the one that the step opens, a
-// while after the step has begun.
+// meanwhile decides the gate of the step before, or the one that this step opens, a
+// while after the step has begun: the call of the step waits for that decision. The
+// channel gets one value.
 func (b *bench) meanwhile(ctx context.Context, m *Meanwhile) <-chan error {
 	done := make(chan error, 1)
 	if m == nil {
@@ -231,7 +242,8 @@ func (b *bench) meanwhile(ctx context.Context, m *Meanwhile) <-chan error {
 	return done
 }
 
-// send makes a call as the agent, again if the agent has made too many.
+// send makes a call as the agent. If the agent has made too many calls, it waits and
+// tries again, unless the case is about exactly that.
 func (k *Kit) send(ctx context.Context, method, path string, body []byte, s Step) (reply, error) {
 	header := http.Header{}
 	if body != nil {
@@ -243,6 +255,7 @@ func (k *Kit) send(ctx context.Context, method, path string, body []byte, s Step
 	for name, value := range s.Headers {
 		header.Set(name, value)
 	}
+	// The wrong key has the right form, so that it is looked up.
 	switch s.Key {
 	case "none":
 	case "wrong":
@@ -258,7 +271,7 @@ func (k *Kit) send(ctx context.Context, method, path string, body []byte, s Step
 	return whileLimited(ctx, func() (reply, error) { return k.call(ctx, method, path, body, header) })
 }
 
-// call makes a call on the server.
+// call makes one call to the server.
 func (k *Kit) call(ctx context.Context, method, path string, body []byte, header http.Header) (reply, error) {
 	return call(ctx, k.http, method, strings.TrimSuffix(k.URL, "/")+path, body, header)
 }

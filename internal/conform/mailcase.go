@@ -9,14 +9,14 @@ import (
 //go:embed mail.yaml
 var mailCases []byte
 
-// MailSuite is a file of cases of AMP v0.1.2 messaging.
+// MailSuite is a file of cases about AMP v0.1.2 messaging.
 type MailSuite struct {
 	Cases []MailCase `yaml:"cases"`
 }
 
-// MailCase is one thing that a provider should do. Every case has agents of its own,
-// alice and bob when it names none. $alice stands for an agent's address, $alice_key for
-// its API key, and so on; what a step saves stands for itself.
+// MailCase is one thing that a provider has to do. Every case has agents of its own,
+// alice and bob if it names none. $alice stands for an agent's address, $alice_key for
+// its API key, and so on; a value that a step saves stands under its name.
 type MailCase struct {
 	Name   string     `yaml:"name"`
 	Needs  []Need     `yaml:"needs"`
@@ -26,7 +26,7 @@ type MailCase struct {
 	MailStep `yaml:",inline"`
 }
 
-// What mail cases need.
+// The needs of cases about mail, beside Operator.
 const (
 	Loopback Need = "loopback" // a server that may call this machine
 	OpenDoor Need = "open"     // registration without a key
@@ -35,86 +35,110 @@ const (
 // MailStep is one thing that is done: a call, a message, a look into a queue, or
 // something on a socket.
 type MailStep struct {
-	Call    string            `yaml:"call"` // "POST /v1/route"
-	As      string            `yaml:"as"`   // an agent, none, wrong, raw:AGENT, operator or owner
+	// Call is a method and a path, such as "POST /v1/route".
+	Call string `yaml:"call"`
+	// As is who makes the call: an agent, none, wrong, raw:AGENT (the key without Bearer), operator or owner.
+	As      string            `yaml:"as"`
 	Body    *string           `yaml:"body"`
 	Headers map[string]string `yaml:"headers"`
-	Times   int               `yaml:"times"` // the last answer counts
-	Pad     int               `yaml:"pad"`   // white space is added up to this many bytes
+	// Times repeats the call; the last answer counts.
+	Times int `yaml:"times"`
+	// Pad adds white space to the body up to this many bytes.
+	Pad int `yaml:"pad"`
 
-	Get string `yaml:"get"` // an address that the server has given
-	Put string `yaml:"put"` // one to upload to
+	// Get and Put are whole addresses that the server has given, to download from and to upload to.
+	Get string `yaml:"get"`
+	Put string `yaml:"put"`
 
+	// The special things. At most one of them is set; with Send, Call may say where the message goes.
 	Send    *Letter  `yaml:"send"`
 	Receive *Receipt `yaml:"receive"`
 	Prove   *Proof   `yaml:"prove"`
 	Socket  *Socket  `yaml:"socket"`
-	Hook    string   `yaml:"hook"` // the agent whose webhook calls are waited for
+	// Hook is the agent whose webhook is started, or whose next call is waited for.
+	Hook string `yaml:"hook"`
 
-	Expect MailExpect        `yaml:"expect"`
-	Save   map[string]string `yaml:"save"` // names to paths of the answer
+	Expect MailExpect `yaml:"expect"`
+	// Save gives names to values of the answer, by their paths, for later steps.
+	Save map[string]string `yaml:"save"`
 }
 
 // Letter is a message that an agent sends, signed unless it says otherwise.
 type Letter struct {
-	From      string `yaml:"from"` // an agent; alice when empty
-	To        string `yaml:"to"`   // $bob when empty
+	// From is an agent, alice when empty; To is an address, $bob when empty.
+	From      string `yaml:"from"`
+	To        string `yaml:"to"`
 	Subject   string `yaml:"subject"`
 	Priority  string `yaml:"priority"`
 	InReplyTo string `yaml:"in_reply_to"`
-	Payload   string `yaml:"payload"`   // as it is sent
-	Canonical string `yaml:"canonical"` // as it is signed, where that differs
-	Sign      string `yaml:"sign"`      // none, flip or stranger
-	// What is signed in place of what is sent.
+	// Payload is the payload as it is sent, and Canonical the text whose hash is signed, if that differs: clients of every
+	// generation hash another form of the same payload.
+	Payload   string `yaml:"payload"`
+	Canonical string `yaml:"canonical"`
+	// Sign is none, flip (one bit is wrong) or stranger (another key); a good signature when empty.
+	Sign string `yaml:"sign"`
+	// What is signed in place of what is sent, for signatures that must not verify.
 	SignedFrom    string `yaml:"signed_from"`
 	SignedTo      string `yaml:"signed_to"`
 	SignedSubject string `yaml:"signed_subject"`
-	Shape         string `yaml:"shape"` // envelope, or flat
-	More          string `yaml:"more"`  // further members, as they are sent
+	// Shape is envelope or flat; More are further members, as they are sent.
+	Shape string `yaml:"shape"`
+	More  string `yaml:"more"`
 }
 
-// Receipt looks for the message that was sent last in an agent's queue: its payload must
-// be the bytes that were sent, and its signature must verify with what stands beside it.
+// Receipt looks for the last sent message in an agent's queue. Its payload must be the
+// bytes that were sent, and its signature must verify with the envelope and the key
+// beside it.
 type Receipt struct {
 	By     string `yaml:"by"`
 	Absent bool   `yaml:"absent"`
 }
 
-// Proof makes $proof, and $new_pem with the key that it is for.
+// Proof makes $proof, a signature that proves who owns a key, and $new_pem, the key
+// that it is for.
 type Proof struct {
-	By   string `yaml:"by"`   // the agent whose key signs; a stranger's when it is "stranger"
-	Over string `yaml:"over"` // sent, newline, hex, raw, der or registration
-	Age  int    `yaml:"age"`  // seconds
+	// By is the agent whose key signs; anything else is a stranger.
+	By string `yaml:"by"`
+	// Over says what is signed: sent, newline, hex, raw, der or registration.
+	Over string `yaml:"over"`
+	// Age makes the proof so many seconds old.
+	Age int `yaml:"age"`
 }
 
-// Socket is something on a WebSocket.
+// Socket is something that happens on a WebSocket.
 type Socket struct {
-	Open  string `yaml:"open"` // a path
-	As    string `yaml:"as"`   // whose socket it is
+	// Open opens a socket at a path; As names it for later steps.
+	Open string `yaml:"open"`
+	As   string `yaml:"as"`
+	// Frame is sent. Next is the type of the frame that has to come, or closed for the end, with Code.
 	Frame string `yaml:"frame"`
-	Next  string `yaml:"next"` // the type of the next frame, "closed" for the end
-	Code  int    `yaml:"code"` // of closing
+	Next  string `yaml:"next"`
+	Code  int    `yaml:"code"`
 	Close bool   `yaml:"close"`
-	// Quiet says that nothing comes for a moment.
+	// Quiet checks that nothing else arrives: the answer to a ping comes next.
 	Quiet bool `yaml:"quiet"`
 }
 
-// MailExpect is what an answer should be.
+// MailExpect is what an answer has to be. Paths have dots, such as messages.0.id;
+// length is that of a list.
 type MailExpect struct {
-	HTTP    int               `yaml:"http"`
-	Error   string            `yaml:"error"`
-	Field   string            `yaml:"field"`
-	Is      map[string]string `yaml:"is"` // paths to values
+	HTTP  int    `yaml:"http"`
+	Error string `yaml:"error"`
+	Field string `yaml:"field"`
+	// Is has values by path, Matches regular expressions; Has are paths with a value, Lacks paths without one.
+	Is      map[string]string `yaml:"is"`
 	Has     []string          `yaml:"has"`
 	Lacks   []string          `yaml:"lacks"`
-	Matches map[string]string `yaml:"matches"` // paths to expressions
-	Headers map[string]string `yaml:"headers"` // parts of them
+	Matches map[string]string `yaml:"matches"`
+	// Headers have parts of headers, and Says is a part of the body.
+	Headers map[string]string `yaml:"headers"`
 	Says    string            `yaml:"says"`
-	AtLeast time.Duration     `yaml:"at_least"`
-	AtMost  time.Duration     `yaml:"at_most"`
+	// AtLeast and AtMost bound how long the answer takes.
+	AtLeast time.Duration `yaml:"at_least"`
+	AtMost  time.Duration `yaml:"at_most"`
 }
 
-// MailCases are the cases of AMP v0.1.2 messaging.
+// MailCases returns the cases of AMP v0.1.2 messaging.
 func MailCases() (*MailSuite, error) {
 	s := &MailSuite{}
 	if err := readCases(mailCases, s); err != nil {
@@ -123,7 +147,8 @@ func MailCases() (*MailSuite, error) {
 	return s, eachCase(s.Cases, func(c *MailCase) string { c.complete(); return c.Name })
 }
 
-// complete makes a list of the one step of a short case, and adds what steps need.
+// complete makes a list of the single step of a short case, and adds the needs that
+// follow from its steps.
 func (c *MailCase) complete() {
 	if len(c.Steps) == 0 {
 		c.Steps = []MailStep{c.MailStep}

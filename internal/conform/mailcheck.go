@@ -23,18 +23,20 @@ import (
 	"signalbox/internal/wire"
 )
 
-// letter makes the request of a message, and remembers what was sent.
+// letter makes the request of a message, signs it, and remembers what was sent. The
+// JSON is written by hand: the payload has to go out byte for byte as the case has it.
 func (b *mailBench) letter(l Letter) []byte {
 	from := b.actors[l.From]
+	// Words such as $bob are replaced in every text.
 	or := func(text, absent string) string {
 		if text == "" {
 			text = absent
 		}
-		return b.say(text)
+		return b.expand(text)
 	}
 	s := &sentLetter{
 		from: from, subject: or(l.Subject, "Hello"), priority: or(l.Priority, "normal"),
-		inReplyTo: b.say(l.InReplyTo), payload: or(l.Payload, `{"message":"How are you?","type":"request"}`),
+		inReplyTo: b.expand(l.InReplyTo), payload: or(l.Payload, `{"message":"How are you?","type":"request"}`),
 		signed: l.Sign != "none",
 	}
 	b.sent = s
@@ -50,6 +52,8 @@ func (b *mailBench) letter(l Letter) []byte {
 	if l.Sign == "stranger" {
 		private = b.newActor("stranger", "").private
 	}
+	// What is signed: from, to, subject, priority, in_reply_to and the hash of the payload,
+	// with bars between.
 	signature := ed25519.Sign(private, []byte(text))
 	if l.Sign == "flip" {
 		signature[17] ^= 4
@@ -66,7 +70,7 @@ func (b *mailBench) letter(l Letter) []byte {
 		head = append(head, `"signature":`+quote(base64.StdEncoding.EncodeToString(signature)))
 	}
 	if l.More != "" {
-		head = append(head, b.say(l.More))
+		head = append(head, b.expand(l.More))
 	}
 	members := strings.Join(head, ",\n  ")
 	if l.Shape == "envelope" {
@@ -77,7 +81,8 @@ func (b *mailBench) letter(l Letter) []byte {
 	return []byte("{" + members + ",\n  \"payload\": " + s.payload + "\n}")
 }
 
-// receive looks for the message in the queue, and checks what no message may lack.
+// receive looks for the message in the queue, and checks what every message has to
+// have.
 func (b *mailBench) receive(ctx context.Context, w Receipt, e MailExpect) error {
 	r, err := b.call(ctx, "GET /v1/messages/pending", nil, b.actors[w.By].key)
 	if err != nil {
@@ -94,7 +99,7 @@ func (b *mailBench) receive(ctx context.Context, w Receipt, e MailExpect) error 
 		if err != nil {
 			return err
 		}
-		if id, _ := at(value, "id"); fmt.Sprint(id) != b.sent.id {
+		if id, _ := lookup(value, "id"); fmt.Sprint(id) != b.sent.id {
 			continue
 		}
 		if w.Absent {
@@ -103,7 +108,7 @@ func (b *mailBench) receive(ctx context.Context, w Receipt, e MailExpect) error 
 		if err := b.checkMessage(raw); err != nil {
 			return err
 		}
-		return e.check(reply{http: r.http, header: r.header, body: raw}, b.say)
+		return e.check(reply{http: r.http, header: r.header, body: raw}, b.expand)
 	}
 	if !w.Absent {
 		return fmt.Errorf("the message %s is not in the queue: %.300s", b.sent.id, r.body)
@@ -111,7 +116,8 @@ func (b *mailBench) receive(ctx context.Context, w Receipt, e MailExpect) error 
 	return nil
 }
 
-// checkMessage checks the bytes of the payload and the signature.
+// checkMessage checks the bytes of the payload, the envelope, and the signature with
+// the key beside it.
 func (b *mailBench) checkMessage(raw []byte) error {
 	members, err := wire.Members(raw)
 	if err != nil {
@@ -133,6 +139,7 @@ func (b *mailBench) checkMessage(raw []byte) error {
 			return fmt.Errorf("the envelope has no %s", name)
 		}
 	}
+	// Clients sign "" for an absent field, and the text null for one that is null.
 	if reply, there := m.Envelope["in_reply_to"]; there && reply == nil {
 		return errors.New("in_reply_to is null; it should be absent")
 	}
@@ -158,6 +165,7 @@ func (b *mailBench) checkMessage(raw []byte) error {
 		return err
 	}
 	sig, _ := base64.StdEncoding.DecodeString(signature)
+	// Some clients sign the subject trimmed and with its escapes.
 	for _, subject := range []string{
 		text("subject"),
 		strings.TrimSpace(strings.NewReplacer(`\`, `\\`, "\t", `\t`).Replace(text("subject"))),
@@ -171,13 +179,15 @@ func (b *mailBench) checkMessage(raw []byte) error {
 	return errors.New("the signature does not verify with the envelope as it was delivered")
 }
 
-// checkHook checks the call of a webhook: its signature, and the bytes of the payload.
+// checkHook checks the call of a webhook: its signature, its age, and the message in
+// it.
 func (b *mailBench) checkHook(got hookCall, e MailExpect) error {
 	stampText := got.header.Get("X-AMP-Timestamp")
 	seconds, err := strconv.ParseInt(stampText, 10, 64)
 	if off := time.Since(time.Unix(seconds, 0)); err != nil || off.Abs() > 5*time.Minute {
 		return fmt.Errorf("X-AMP-Timestamp is %q", stampText)
 	}
+	// The secret is the one that the cases register.
 	h := hmac.New(sha256.New, []byte("whsec_test"))
 	h.Write([]byte(stampText + "."))
 	h.Write(got.body)
@@ -190,10 +200,10 @@ func (b *mailBench) checkHook(got hookCall, e MailExpect) error {
 	if err := b.checkMessage(got.body); err != nil {
 		return err
 	}
-	return e.check(reply{http: http.StatusOK, header: got.header, body: got.body}, b.say)
+	return e.check(reply{http: http.StatusOK, header: got.header, body: got.body}, b.expand)
 }
 
-// socket does something on a WebSocket.
+// socket does what a step says on a WebSocket.
 func (b *mailBench) socket(ctx context.Context, s Socket, e MailExpect) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -214,7 +224,7 @@ func (b *mailBench) socket(ctx context.Context, s Socket, e MailExpect) error {
 		delete(b.sockets, s.As)
 		return conn.Close(websocket.StatusNormalClosure, "")
 	case s.Frame != "":
-		return conn.Write(ctx, websocket.MessageText, []byte(b.say(s.Frame)))
+		return conn.Write(ctx, websocket.MessageText, []byte(b.expand(s.Frame)))
 	}
 	if s.Quiet {
 		// A context that ends ends the connection, so what is asked for comes next.
@@ -237,14 +247,14 @@ func (b *mailBench) socket(ctx context.Context, s Socket, e MailExpect) error {
 	if err != nil {
 		return err
 	}
-	if kind, _ := at(value, "type"); fmt.Sprint(kind) != s.Next {
+	if kind, _ := lookup(value, "type"); fmt.Sprint(kind) != s.Next {
 		return fmt.Errorf("the next frame should be %s: %.300s", s.Next, text)
 	}
-	return e.check(reply{http: http.StatusOK, body: text}, b.say)
+	return e.check(reply{http: http.StatusOK, body: text}, b.expand)
 }
 
-// at finds what stands at a path of names and numbers.
-func at(value any, path string) (any, bool) {
+// lookup finds the value at a path of names and numbers.
+func lookup(value any, path string) (any, bool) {
 	for part := range strings.SplitSeq(path, ".") {
 		switch v := value.(type) {
 		case map[string]any:
@@ -270,18 +280,20 @@ func at(value any, path string) (any, bool) {
 	return value, true
 }
 
-func (e MailExpect) check(r reply, say func(string) string) error {
+// check compares a reply with what is expected. expand replaces words in expectations.
+// Every error has to have a message.
+func (e MailExpect) check(r reply, expand func(string) string) error {
 	if e.HTTP != 0 && r.http != e.HTTP {
 		return fmt.Errorf("answered with %d, and should be with %d: %.300s", r.http, e.HTTP, r.body)
 	}
 	for name, part := range e.Headers {
-		if got := r.header.Get(name); !strings.Contains(got, say(part)) || got == "" {
-			return fmt.Errorf("the header %s is %q, and should have %q", name, got, say(part))
+		if got := r.header.Get(name); !strings.Contains(got, expand(part)) || got == "" {
+			return fmt.Errorf("the header %s is %q, and should have %q", name, got, expand(part))
 		}
 	}
 	switch {
-	case !strings.Contains(string(r.body), say(e.Says)):
-		return fmt.Errorf("the answer does not say %q: %.300s", say(e.Says), r.body)
+	case !strings.Contains(string(r.body), expand(e.Says)):
+		return fmt.Errorf("the answer does not say %q: %.300s", expand(e.Says), r.body)
 	case r.took < e.AtLeast, e.AtMost > 0 && r.took > e.AtMost:
 		return fmt.Errorf("answered after %s", r.took.Round(time.Millisecond))
 	}
@@ -290,37 +302,38 @@ func (e MailExpect) check(r reply, say func(string) string) error {
 		return fmt.Errorf("the answer is not JSON: %.300s", r.body)
 	}
 	if r.http >= http.StatusBadRequest {
-		if message, ok := at(value, "message"); !ok || message == "" {
+		if message, ok := lookup(value, "message"); !ok || message == "" {
 			return fmt.Errorf("the error has no message: %.300s", r.body)
 		}
 	}
-	return e.checkValue(value, r.body, say)
+	return e.checkValue(value, r.body, expand)
 }
 
-func (e MailExpect) checkValue(value any, body []byte, say func(string) string) error {
-	if code, _ := at(value, "error"); e.Error != "" && code != e.Error {
+// checkValue compares the values in a reply.
+func (e MailExpect) checkValue(value any, body []byte, expand func(string) string) error {
+	if code, _ := lookup(value, "error"); e.Error != "" && code != e.Error {
 		return fmt.Errorf("the error is %v, and should be %s: %.300s", code, e.Error, body)
 	}
-	if field, _ := at(value, "field"); e.Field != "" && field != e.Field {
+	if field, _ := lookup(value, "field"); e.Field != "" && field != e.Field {
 		return fmt.Errorf("the error is about %v, and should be about %s: %.300s", field, e.Field, body)
 	}
 	for path, want := range e.Is {
-		if got, ok := at(value, path); !ok || fmt.Sprint(got) != say(want) {
-			return fmt.Errorf("%s is %v, and should be %q: %.400s", path, got, say(want), body)
+		if got, ok := lookup(value, path); !ok || fmt.Sprint(got) != expand(want) {
+			return fmt.Errorf("%s is %v, and should be %q: %.400s", path, got, expand(want), body)
 		}
 	}
 	for _, path := range e.Has {
-		if got, ok := at(value, path); !ok || got == "" || got == nil {
+		if got, ok := lookup(value, path); !ok || got == "" || got == nil {
 			return fmt.Errorf("%s is missing: %.400s", path, body)
 		}
 	}
 	for _, path := range e.Lacks {
-		if got, ok := at(value, path); ok {
+		if got, ok := lookup(value, path); ok {
 			return fmt.Errorf("%s is %v, and should be absent", path, got)
 		}
 	}
 	for path, form := range e.Matches {
-		if got, _ := at(value, path); !regexp.MustCompile(form).MatchString(fmt.Sprint(got)) {
+		if got, _ := lookup(value, path); !regexp.MustCompile(form).MatchString(fmt.Sprint(got)) {
 			return fmt.Errorf("%s is %v, and should match %s", path, got, form)
 		}
 	}

@@ -24,7 +24,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// MailKit runs cases against a messaging provider.
+// MailKit runs the cases of mail against a provider. With an operator's token it makes
+// a workspace and an owner of its own.
 type MailKit struct {
 	URL   string
 	Token string // an operator's, "" for none
@@ -38,7 +39,7 @@ type MailKit struct {
 	owner  string // an owner's key
 }
 
-// Run runs every case, one after another.
+// Run runs every case, one after another. The error is about the round.
 func (k *MailKit) Run(ctx context.Context, suite *MailSuite) (report Report, err error) {
 	k.round = strings.ToLower(rand.Text()[:8])
 	k.tenant = "conform-" + k.round
@@ -68,6 +69,7 @@ func (k *MailKit) prepare(ctx context.Context) error {
 		}
 		k.owner = made.Key
 	}
+	// Registration is tried without a key, to find out whether strangers may.
 	probe := k.newActor("probe", "probe-"+k.round)
 	r, err := k.call(ctx, "POST /v1/register", probe.registration(k.tenant), "")
 	if err != nil {
@@ -80,7 +82,8 @@ func (k *MailKit) prepare(ctx context.Context) error {
 	return nil
 }
 
-// call makes a call with a key, again if too many were made.
+// call makes a call, such as "GET /v1/health", with a key and pairs of headers. It
+// waits when too many were made, unless the step is about that.
 func (k *MailKit) call(ctx context.Context, line string, body []byte, token string, headers ...string) (reply, error) {
 	method, address, _ := strings.Cut(line, " ")
 	if !strings.Contains(address, "://") {
@@ -103,27 +106,31 @@ func (k *MailKit) call(ctx context.Context, line string, body []byte, token stri
 	return whileLimited(ctx, try)
 }
 
-// expectsLimit marks a call that is meant to be one too many.
+// expectsLimit marks the context of a call that is meant to be one too many.
 type expectsLimit struct{}
 
-// actor is an agent of a case.
+// actor is an agent of a case, with its key pair.
 type actor struct {
 	as, name, address, id, key string
 	private                    ed25519.PrivateKey
 }
 
+// newActor makes an agent with a new key pair. It is not registered.
 func (k *MailKit) newActor(as, name string) *actor {
 	_, private, _ := ed25519.GenerateKey(nil) // never fails
 	return &actor{as: as, name: name, private: private}
 }
 
+// pemOf is a public key as PEM, without the line break at the end.
 func pemOf(key ed25519.PublicKey) string {
 	der, _ := x509.MarshalPKIXPublicKey(key) // an Ed25519 key always can
 	return strings.TrimSpace(string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})))
 }
 
+// public is the agent's public key.
 func (a *actor) public() ed25519.PublicKey { return a.private.Public().(ed25519.PublicKey) }
 
+// registration is the request that registers the agent.
 func (a *actor) registration(tenant string) []byte {
 	// texts
 	body, _ := wire.Marshal(map[string]string{
@@ -133,7 +140,8 @@ func (a *actor) registration(tenant string) []byte {
 	return body
 }
 
-// register registers an agent, and lets it do as much as it likes if that can be had.
+// register registers an agent: without a key if the provider lets strangers in, else as
+// the operator.
 func (k *MailKit) register(ctx context.Context, a *actor) error {
 	token := ""
 	if !k.open {
@@ -155,7 +163,7 @@ func (k *MailKit) register(ctx context.Context, a *actor) error {
 	return nil
 }
 
-// mailBench is where a case is run.
+// mailBench is the state of a running case.
 type mailBench struct {
 	*MailKit
 	actors  map[string]*actor
@@ -166,7 +174,7 @@ type mailBench struct {
 	after   []func() // what ends with the case
 }
 
-// sentLetter is what was sent last.
+// sentLetter is the message that was sent last.
 type sentLetter struct {
 	id, payload       string
 	from              *actor
@@ -175,11 +183,13 @@ type sentLetter struct {
 	signed            bool
 }
 
+// hookCall is a call that a webhook got.
 type hookCall struct {
 	header http.Header
 	body   []byte
 }
 
+// run runs one case, with new agents, and closes what it has opened.
 func (k *MailKit) run(ctx context.Context, c *MailCase, number int) Outcome {
 	for _, n := range c.Needs {
 		switch {
@@ -210,13 +220,14 @@ func (k *MailKit) run(ctx context.Context, c *MailCase, number int) Outcome {
 	return outcome(c.Name, err)
 }
 
+// prepare registers the agents of the case and defines their words.
 func (b *mailBench) prepare(ctx context.Context, c *MailCase, number int) error {
 	names := []string{"alice", "bob"}
 	if c.Agents != nil {
 		names = *c.Agents
 	}
 	stranger := b.newActor("stranger", "x")
-	b.put("tenant", b.tenant, "new_name", fmt.Sprintf("new-%d-%s", number, b.round), "stranger_pem",
+	b.define("tenant", b.tenant, "new_name", fmt.Sprintf("new-%d-%s", number, b.round), "stranger_pem",
 		escaped(pemOf(stranger.public())))
 	for _, as := range names {
 		a := b.newActor(as, fmt.Sprintf("%s-%d-%s", as, number, b.round))
@@ -225,17 +236,19 @@ func (b *mailBench) prepare(ctx context.Context, c *MailCase, number int) error 
 		}
 		b.actors[as] = a
 		_, domain, _ := strings.Cut(a.address, "@")
-		b.put(as, a.address, as+"_name", a.name, as+"_id", a.id, as+"_key", a.key, as+"_pem", escaped(pemOf(a.public())),
+		b.define(as, a.address, as+"_name", a.name, as+"_id", a.id, as+"_key", a.key, as+"_pem", escaped(pemOf(a.public())),
 			"provider", strings.TrimPrefix(domain, b.tenant+"."))
 	}
 	return nil
 }
 
+// escaped is a text of several lines as it stands inside a JSON string.
 func escaped(text string) string { return strings.ReplaceAll(text, "\n", `\n`) }
 
-// put gives words a meaning. Those with longer names come first, so that $alice_key is not
-// $alice and more.
-func (b *mailBench) put(pairs ...string) {
+// define defines words, in pairs of name and value. Longer names come first, so that
+// $alice_key is not read as $alice and more. A name that is defined again has its new
+// value.
+func (b *mailBench) define(pairs ...string) {
 	for i := 0; i < len(pairs); i += 2 {
 		name := "$" + pairs[i]
 		at := 0
@@ -250,9 +263,11 @@ func (b *mailBench) put(pairs ...string) {
 	}
 }
 
-func (b *mailBench) say(text string) string { return strings.NewReplacer(b.words...).Replace(text) }
+// expand replaces the words in a text.
+func (b *mailBench) expand(text string) string { return strings.NewReplacer(b.words...).Replace(text) }
 
-// key is the key with which a step is done, and whether it is sent without its scheme.
+// key is the key with which a step is done. raw says that it is sent without the scheme
+// Bearer, as some clients do.
 func (b *mailBench) key(as string) (token string, raw bool) {
 	switch as {
 	case "", "none":
@@ -268,9 +283,10 @@ func (b *mailBench) key(as string) (token string, raw bool) {
 	if a := b.actors[name]; a != nil {
 		return a.key, raw
 	}
-	return b.say(as), raw
+	return b.expand(as), raw
 }
 
+// step does what a step says: one of the special things, or a call.
 func (b *mailBench) step(ctx context.Context, s MailStep) error {
 	switch {
 	case s.Prove != nil:
@@ -282,12 +298,12 @@ func (b *mailBench) step(ctx context.Context, s MailStep) error {
 	case s.Hook != "":
 		return b.hook(ctx, s)
 	}
-	line, body, token, raw := b.say(s.Call), []byte(nil), "", false
+	line, body, token, raw := b.expand(s.Call), []byte(nil), "", false
 	if s.Get != "" {
-		line = "GET " + b.say(s.Get)
+		line = "GET " + b.expand(s.Get)
 	}
 	if s.Put != "" {
-		line = "PUT " + b.say(s.Put)
+		line = "PUT " + b.expand(s.Put)
 	}
 	if s.Send != nil {
 		l := *s.Send
@@ -300,7 +316,7 @@ func (b *mailBench) step(ctx context.Context, s MailStep) error {
 		}
 	}
 	if s.Body != nil {
-		body = []byte(b.say(*s.Body))
+		body = []byte(b.expand(*s.Body))
 	}
 	if missing := s.Pad - len(body); missing > 0 {
 		body = append(body, bytes.Repeat([]byte(" "), missing)...)
@@ -310,7 +326,7 @@ func (b *mailBench) step(ctx context.Context, s MailStep) error {
 	}
 	var headers []string
 	for name, value := range s.Headers {
-		headers = append(headers, name, b.say(value))
+		headers = append(headers, name, b.expand(value))
 	}
 	if raw {
 		headers, token = append(headers, "Authorization", token), ""
@@ -325,32 +341,34 @@ func (b *mailBench) step(ctx context.Context, s MailStep) error {
 			return err
 		}
 	}
-	if err := s.Expect.check(r, b.say); err != nil {
+	if err := s.Expect.check(r, b.expand); err != nil {
 		return err
 	}
-	return b.keep(r.body, s)
+	return b.saveValues(r.body, s)
 }
 
-// keep takes what a step saves out of the answer.
-func (b *mailBench) keep(body []byte, s MailStep) error {
+// saveValues takes what a step saves out of the answer. The id of a sent message is always
+// $msg.
+func (b *mailBench) saveValues(body []byte, s MailStep) error {
 	value, _ := wire.Data(body)
 	if s.Send != nil {
-		if id, ok := at(value, "id"); ok {
+		if id, ok := lookup(value, "id"); ok {
 			b.sent.id = fmt.Sprint(id)
-			b.put("msg", b.sent.id)
+			b.define("msg", b.sent.id)
 		}
 	}
 	for name, path := range s.Save {
-		got, ok := at(value, path)
+		got, ok := lookup(value, path)
 		if !ok {
 			return fmt.Errorf("the answer has no %s: %.300s", path, body)
 		}
-		b.put(name, fmt.Sprint(got))
+		b.define(name, fmt.Sprint(got))
 	}
 	return nil
 }
 
-// prove makes a proof, and a new key that it is for.
+// prove makes a proof for a new key. Over says what is signed: clients of different
+// generations sign different forms of the same key.
 func (b *mailBench) prove(p Proof) error {
 	fresh, stranger := b.newActor("fresh", ""), b.newActor("stranger", "")
 	signer := b.actors[p.By]
@@ -358,23 +376,23 @@ func (b *mailBench) prove(p Proof) error {
 		signer = stranger
 	}
 	text := pemOf(fresh.public())
-	b.put("new_pem", escaped(text))
+	b.define("new_pem", escaped(text))
 	der, _ := x509.MarshalPKIXPublicKey(fresh.public()) // an Ed25519 key always can
 	now := strconv.FormatInt(time.Now().Add(-time.Duration(p.Age)*time.Second).Unix(), 10)
 	over, ok := map[string]string{
 		"sent": text, "newline": text + "\n", "hex": hex.EncodeToString(fresh.public()), "raw": string(fresh.public()),
 		"der":          string(der),
-		"registration": "amp-register\n" + b.say("$provider") + "\n" + b.say("$alice") + "\n" + now,
+		"registration": "amp-register\n" + b.expand("$provider") + "\n" + b.expand("$alice") + "\n" + now,
 	}[p.Over]
 	if !ok {
 		return fmt.Errorf("there is no proof over %q", p.Over)
 	}
-	b.put("proof_time", now, "proof", base64.StdEncoding.EncodeToString(ed25519.Sign(signer.private, []byte(over))))
+	b.define("proof_time", now, "proof", base64.StdEncoding.EncodeToString(ed25519.Sign(signer.private, []byte(over))))
 	return nil
 }
 
-// hook starts a receiver for an agent's webhook, or waits for a call that it gets. A
-// started receiver is $hook.
+// hook starts a receiver for an agent's webhook, whose address is $hook, or waits for a
+// call if it is started.
 func (b *mailBench) hook(ctx context.Context, s MailStep) error {
 	calls := b.hooks[s.Hook]
 	if calls == nil {
@@ -384,6 +402,7 @@ func (b *mailBench) hook(ctx context.Context, s MailStep) error {
 		if err != nil {
 			return err
 		}
+		// Calls are kept in a channel with room, so that the receiver answers at once.
 		receiver := &http.Server{
 			ReadHeaderTimeout: longest,
 			Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -393,7 +412,7 @@ func (b *mailBench) hook(ctx context.Context, s MailStep) error {
 		}
 		go func() { _ = receiver.Serve(listener) }()
 		b.after = append(b.after, func() { _ = receiver.Close() })
-		b.put("hook", "http://"+listener.Addr().String())
+		b.define("hook", "http://"+listener.Addr().String())
 		return nil
 	}
 	select {
@@ -406,4 +425,5 @@ func (b *mailBench) hook(ctx context.Context, s MailStep) error {
 	}
 }
 
+// idLike matches message ids that every client accepts.
 var idLike = regexp.MustCompile(`^msg[_-][0-9]+[_-][A-Za-z0-9]+$`)

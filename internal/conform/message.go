@@ -10,12 +10,14 @@ import (
 	"signalbox/internal/wire"
 )
 
-// message is the members of a JSON object, in their order.
+// message is the members of a JSON object in their order. It is no map, because cases
+// send members twice and in an order of their own.
 type message []Member
 
-// change applies what a step says to the message it begins with.
+// change applies the changes of a step to a copy of the message.
 func (m message) change(s Step) (message, error) {
 	m = slices.Clone(m)
+	// In the order of names, so that a case sends the same bytes each time.
 	for _, name := range slices.Sorted(maps.Keys(s.Set)) {
 		text, err := wire.Marshal(s.Set[name])
 		if err != nil {
@@ -43,10 +45,13 @@ func (m message) change(s Step) (message, error) {
 	return m, nil
 }
 
+// index is where a member is, -1 if there is none.
 func (m message) index(name string) int {
 	return slices.IndexFunc(m, func(member Member) bool { return member.Name == name })
 }
 
+// with replaces a member where it is, or appends it. It changes m, which is the
+// caller's own copy.
 func (m message) with(name, text string) message {
 	if i := m.index(name); i >= 0 {
 		m[i].JSON = text
@@ -55,7 +60,8 @@ func (m message) with(name, text string) message {
 	return append(m, Member{name, text})
 }
 
-// encode writes the message in the shape that a step asks for.
+// encode writes the message in the shape that the step asks for: with other white
+// space, in reverse order, or padded to a size. Body replaces all of it.
 func (m message) encode(s Step, replace *strings.Replacer) []byte {
 	m = slices.Clone(m)
 	before, between := "", ","

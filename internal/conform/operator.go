@@ -16,7 +16,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// What the operators' API is called with and answers, as far as it is needed here.
+// Requests and answers of the operators' API, as far as they are needed here. They are
+// written again instead of imported: the kit knows a server only from outside.
 type (
 	decision struct {
 		Note string `json:"note,omitempty"`
@@ -37,7 +38,8 @@ type (
 	}
 )
 
-// ops makes a call as the operator. A status that is not good is an error.
+// ops makes a call as the operator, with pairs of headers. A status of 300 or more is
+// an error; the reply is returned with it.
 func (k *Kit) ops(ctx context.Context, method, path, media string, body []byte, header ...string) (reply, error) {
 	h := http.Header{"Authorization": {"Bearer " + k.Token}}
 	if body != nil {
@@ -62,7 +64,7 @@ func (k *Kit) decide(ctx context.Context, gate, verb, note string) error {
 	return err
 }
 
-// findGate finds the gate that a run has opened.
+// findGate finds the open gate of a run.
 func (k *Kit) findGate(ctx context.Context, run string) (string, error) {
 	q := url.Values{"status": {"pending"}, "agent": {k.Agent}, "limit": {"1000"}}
 	r, err := k.ops(ctx, http.MethodGet, "/ops/gates?"+q.Encode(), "", nil)
@@ -81,16 +83,17 @@ func (k *Kit) findGate(ctx context.Context, run string) (string, error) {
 	return "", fmt.Errorf("the run %s has no gate that waits", run)
 }
 
-// saw remembers a gate as long as nobody has decided it.
-func (k *Kit) saw(a answer) {
+// trackGate keeps the list of open gates up to date.
+func (k *Kit) trackGate(a answer) {
 	k.open = slices.DeleteFunc(k.open, func(id string) bool { return id == a.gate })
 	if a.status == "pending" {
 		k.open = append(k.open, a.gate)
 	}
 }
 
-// rejectOpen leaves nobody's inbox full, and returns the gates that it cannot reject. One
-// that was decided meanwhile stays so.
+// rejectOpen rejects the gates that are still open, so that nobody's inbox stays full,
+// and returns those that it cannot reject. A gate that somebody decided meanwhile stays
+// decided.
 func (k *Kit) rejectOpen(ctx context.Context) []string {
 	if k.can[Operator] != "" {
 		return k.open
@@ -101,7 +104,8 @@ func (k *Kit) rejectOpen(ctx context.Context) []string {
 	})
 }
 
-// prepare finds out what can be had, and puts the cases' rules in force.
+// prepare finds out what the kit can have with its token, and puts the rules of the
+// cases in force. restore undoes that.
 func (k *Kit) prepare(ctx context.Context) (restore func(context.Context) error, err error) {
 	nothing := func(context.Context) error { return nil }
 	k.can = map[Need]string{}
@@ -115,6 +119,7 @@ func (k *Kit) prepare(ctx context.Context) (restore func(context.Context) error,
 		return nothing, k.probe(ctx)
 	}
 	r, err := k.ops(ctx, http.MethodGet, "/ops/policy", "", nil)
+	// A token that may not read the policy may still decide gates.
 	if r.http >= 400 && r.http < 500 {
 		k.can[Rules] = "it takes the token of an admin"
 		k.can[DefaultPolicy] = k.can[Rules]
@@ -129,7 +134,8 @@ func (k *Kit) prepare(ctx context.Context) (restore func(context.Context) error,
 	return k.addRules(ctx, r.body, strings.Trim(r.header.Get("ETag"), `"`))
 }
 
-// probe finds out what the policy does by itself.
+// probe finds out what the policy does by itself, where the kit may not change it: one
+// signal that declares a gate, and one that does not.
 func (k *Kit) probe(ctx context.Context) error {
 	k.does = map[Policy]bool{}
 	for i, p := range []struct {
@@ -150,13 +156,15 @@ func (k *Kit) probe(ctx context.Context) error {
 		a, err := readAnswer(r.http, r.body)
 		k.does[p.what] = err == nil && a.status == p.status
 		if err == nil && a.gate != "" {
-			k.saw(a)
+			k.trackGate(a)
 		}
 	}
 	return nil
 }
 
-// addRules applies the policy with the cases' rules before all others.
+// addRules puts the policy in force with the rules of the cases before all others.
+// version is the one that it replaces, so that a policy which somebody applied
+// meanwhile is not lost.
 func (k *Kit) addRules(ctx context.Context, source []byte, version string) (restore func(context.Context) error,
 	err error,
 ) {
@@ -176,9 +184,10 @@ func (k *Kit) addRules(ctx context.Context, source []byte, version string) (rest
 	}, nil
 }
 
-// apply puts a policy in force in place of the version, and waits until it is.
+// apply puts a policy in place of the version, and waits until this node uses it.
 func (k *Kit) apply(ctx context.Context, source []byte, version string) (number string, err error) {
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		// If-Match refuses the write if somebody has applied another policy meanwhile.
 		r, err := k.ops(ctx, http.MethodPut, "/ops/policy", "application/yaml", source, "If-Match", version)
 		if err != nil {
 			return "", err
@@ -195,7 +204,7 @@ func (k *Kit) apply(ctx context.Context, source []byte, version string) (number 
 	return "", errors.New("the policy does not come into force")
 }
 
-// rules are those of all the cases, each about the run of its case.
+// rules are the rules of all cases, each for the run of its case alone.
 func (k *Kit) rules() (rules []map[string]any) {
 	for i := range k.suite.Cases {
 		c := &k.suite.Cases[i]
@@ -219,7 +228,8 @@ func (k *Kit) rules() (rules []map[string]any) {
 	return rules
 }
 
-// prepend writes a policy with rules before those it has.
+// prepend writes a policy with rules before those that it has. The result loses
+// comments, which is why the source is kept to put back.
 func prepend(source []byte, rules []map[string]any) ([]byte, error) {
 	var policy map[string]any
 	if err := yaml.Unmarshal(source, &policy); err != nil {

@@ -13,20 +13,20 @@ import (
 	"signalbox/internal/wire"
 )
 
-// TaskHost is something that takes the documents of AMP/1.0 tasks: the engine alone, or
+// TaskHost is something that takes the documents of AMP/1.0 tasks: the rules alone, or
 // a server.
 type TaskHost interface {
-	// Begin starts a case in a world without tasks.
+	// Begin starts a case in a world without tasks. requirePlan says whether a person has
+	// to approve plans.
 	Begin(ctx context.Context, requirePlan bool) error
 	// MoveTo moves the case's clock on to so many seconds after its beginning, and does
-	// what is due by then.
+	// what is due by then. Time never goes back.
 	MoveTo(ctx context.Context, seconds int64) error
-	// Send sends a document as who it is from.
+	// Send sends a document as the one that it is from.
 	Send(ctx context.Context, kind amp.Kind, raw []byte) (TaskAnswer, error)
-	// Look says how the case's task stands.
+	// Look returns the state of the case's task.
 	Look(ctx context.Context, taskID string) (TaskLook, error)
-	// Settle calls fn until it finds nothing wrong, for as long as a host may take to do
-	// what is due.
+	// Settle calls fn until it returns nil, as long as a host may take to do what is due.
 	Settle(ctx context.Context, fn func() error) error
 }
 
@@ -37,27 +37,32 @@ type TaskAnswer struct {
 	Warnings  []amp.Problem
 }
 
-// TaskLook is how a task stands.
+// TaskLook is the state of a task, as far as vectors compare it.
 type TaskLook struct {
 	Status        string
 	Count, Streak int64
 	Open          []amp.Opened
 }
 
-// CannotError is why a host cannot run a case: it is skipped, not failed.
+// CannotError is why a host cannot run a case. The case is skipped then, and not
+// failed.
 type CannotError string
 
+// Error is the reason, as the report shows it.
 func (c CannotError) Error() string { return string(c) }
 
-// taskCase is a document with what stands beside it, or a scenario.
+// taskCase is what a document is expected to do, or a scenario.
 type taskCase struct {
+	// Valid, Layer, Errors and Warnings are how a document is judged. Given are the steps before it.
 	Valid    *bool         `json:"valid"`
 	Layer    amp.Layer     `json:"layer"`
 	Errors   []amp.Problem `json:"errors"`
 	Warnings []amp.Problem `json:"warnings"`
 	Given    []taskStep    `json:"given"`
-	Steps    []taskStep    `json:"steps"`
-	Effect   struct {
+	// Steps are those of a scenario.
+	Steps []taskStep `json:"steps"`
+	// Effect is what a refused document causes.
+	Effect struct {
 		Escalation *struct {
 			Type     string `json:"escalation_type"`
 			Severity string `json:"severity"`
@@ -68,8 +73,10 @@ type taskCase struct {
 	} `json:"policy"`
 }
 
-// taskStep is one thing that happens, and what should be so afterwards.
+// taskStep is one thing that happens, and what has to hold afterwards.
 type taskStep struct {
+	// At is when it happens, in seconds after the beginning. At most one of the others is
+	// set; with none, time passes.
 	At        int64    `json:"at"`
 	Submit    wire.Raw `json:"submit"`
 	Ack       wire.Raw `json:"ack"`
@@ -78,6 +85,8 @@ type taskStep struct {
 	ResumeAll bool     `json:"resume_all"`
 	Tick      bool     `json:"tick"`
 
+	// What has to hold afterwards. A field that is not set is not checked; Duplicate always
+	// is.
 	Status    string    `json:"expect_status"`
 	Counts    []int64   `json:"expect_counts"`
 	Open      *[]string `json:"expect_open_escalations"`
@@ -85,7 +94,9 @@ type taskStep struct {
 	Duplicate bool      `json:"expect_duplicate"`
 }
 
-// RunTasks runs the vectors in a folder: valid, invalid and scenarios.
+// RunTasks runs the vectors in a folder, in the order of their names: valid and invalid
+// documents, and scenarios. The error is about the folder; cases that fail are in the
+// report.
 func RunTasks(ctx context.Context, vectors fs.FS, host TaskHost) (report Report, err error) {
 	report.Cases = []Outcome{}
 	for _, folder := range []string{"valid", "invalid", "scenarios"} {
@@ -110,6 +121,8 @@ func RunTasks(ctx context.Context, vectors fs.FS, host TaskHost) (report Report,
 	return report, nil
 }
 
+// runTaskCase runs one vector. A document has its expectation in a file beside it; a
+// scenario is its own.
 func runTaskCase(ctx context.Context, vectors fs.FS, name string, host TaskHost) error {
 	raw, err := fs.ReadFile(vectors, name)
 	if err != nil {
@@ -137,8 +150,8 @@ func runTaskCase(ctx context.Context, vectors fs.FS, name string, host TaskHost)
 	return c.document(ctx, raw, host)
 }
 
-// document sends the document of a case. One that is valid by itself may be refused
-// because of the task that it is about, which is another matter.
+// document sends the document of a case. One that is valid by itself may still be
+// refused because of the task that it is about; the vector is about the document.
 func (c *taskCase) document(ctx context.Context, raw []byte, host TaskHost) error {
 	kind := amp.KindOf(raw)
 	got, err := host.Send(ctx, kind, raw)
@@ -176,6 +189,7 @@ func (c *taskCase) document(ctx context.Context, raw []byte, host TaskHost) erro
 	return nil
 }
 
+// taskIDOf is the task that a document is about, "" for none.
 func taskIDOf(raw []byte) string {
 	var d struct {
 		TaskID string `json:"task_id"`
@@ -184,6 +198,8 @@ func taskIDOf(raw []byte) string {
 	return d.TaskID
 }
 
+// samePlaces compares codes and pointers of problems, in order. Texts are left to each
+// implementation.
 func samePlaces(what string, want, got []amp.Problem) error {
 	show := func(list []amp.Problem) (out []string) {
 		for _, p := range list {
@@ -197,6 +213,7 @@ func samePlaces(what string, want, got []amp.Problem) error {
 	return nil
 }
 
+// runTaskSteps runs steps up to the first that fails.
 func runTaskSteps(ctx context.Context, steps []taskStep, host TaskHost) error {
 	last := ""
 	for i := range steps {
@@ -207,7 +224,8 @@ func runTaskSteps(ctx context.Context, steps []taskStep, host TaskHost) error {
 	return nil
 }
 
-// runStep does one step. last is the task that was spoken of last.
+// runStep does one step and checks what has to hold then. last is the task that the
+// last document was about.
 func runStep(ctx context.Context, s *taskStep, last *string, host TaskHost) error {
 	if err := host.MoveTo(ctx, s.At); err != nil {
 		return err
@@ -236,7 +254,7 @@ func runStep(ctx context.Context, s *taskStep, last *string, host TaskHost) erro
 	if err != nil {
 		return err
 	}
-	if err := s.answered(got, sent); err != nil {
+	if err := s.checkAnswer(got, sent); err != nil {
 		return err
 	}
 	if s.Status == "" && s.Counts == nil && s.Open == nil {
@@ -247,11 +265,12 @@ func runStep(ctx context.Context, s *taskStep, last *string, host TaskHost) erro
 		if err != nil {
 			return err
 		}
-		return s.stands(look)
+		return s.checkState(look)
 	})
 }
 
-func (s *taskStep) answered(got TaskAnswer, sent bool) error {
+// checkAnswer checks how a document was answered.
+func (s *taskStep) checkAnswer(got TaskAnswer, sent bool) error {
 	switch {
 	case s.Error != "" && got.Refusal == nil:
 		return fmt.Errorf("taken, and should be refused with %s", s.Error)
@@ -265,7 +284,8 @@ func (s *taskStep) answered(got TaskAnswer, sent bool) error {
 	return nil
 }
 
-func (s *taskStep) stands(look TaskLook) error {
+// checkState checks the state of the task.
+func (s *taskStep) checkState(look TaskLook) error {
 	if s.Status != "" && s.Status != look.Status {
 		return fmt.Errorf("the status is %s, want %s", look.Status, s.Status)
 	}
@@ -285,7 +305,7 @@ func (s *taskStep) stands(look TaskLook) error {
 	return nil
 }
 
-// resumeAll has the admin answer every escalation that is open.
+// resumeAll has the admin answer every open escalation at once.
 func resumeAll(ctx context.Context, taskID string, at int64, host TaskHost) (TaskAnswer, error) {
 	look, err := host.Look(ctx, taskID)
 	if err != nil {

@@ -6,7 +6,8 @@ import (
 	"signalbox/internal/task/amp"
 )
 
-// TaskEngine is a host without a server: the rules alone, with a clock that is moved.
+// TaskEngine is a host without a server: the rules alone, with a clock that the cases
+// move. It is how the vectors themselves are checked.
 type TaskEngine struct {
 	engine *amp.Engine
 	now    int64 // microseconds
@@ -14,7 +15,8 @@ type TaskEngine struct {
 
 var _ TaskHost = (*TaskEngine)(nil)
 
-// caseBegins is when every case begins; deadlines are counted from there.
+// caseBegins is when every case begins, in microseconds. Deadlines are counted from
+// there.
 const caseBegins = 1_772_116_327_000_000
 
 // Begin implements TaskHost.
@@ -25,12 +27,14 @@ func (e *TaskEngine) Begin(_ context.Context, requirePlan bool) error {
 	return nil
 }
 
-// MoveTo implements TaskHost. What becomes due on the way happens at its own time.
+// MoveTo implements TaskHost. What becomes due on the way happens at its own time and
+// in its order, as on a server whose clock was never moved.
 func (e *TaskEngine) MoveTo(_ context.Context, seconds int64) error {
 	until := caseBegins + seconds*1_000_000
 	for {
 		var due int64
 		id := ""
+		// The earliest deadline first: what it does may set or end others.
 		for _, t := range e.engine.Tasks {
 			if d := t.Due(); d > 0 && d <= until && (due == 0 || d < due) {
 				due, id = d, t.ID
@@ -45,9 +49,11 @@ func (e *TaskEngine) MoveTo(_ context.Context, seconds int64) error {
 	}
 }
 
+// world is what the rules see of the world: the time.
 func (e *TaskEngine) world() amp.World { return amp.World{Now: e.now} }
 
-// Send implements TaskHost.
+// Send implements TaskHost. A refusal that a person has to know about raises an
+// escalation, as on a server.
 func (e *TaskEngine) Send(_ context.Context, kind amp.Kind, raw []byte) (TaskAnswer, error) {
 	in, refusal := e.engine.Policy.Read(kind, raw)
 	var out amp.Outcome

@@ -16,8 +16,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// TaskServer is a host that is a server. The cases play with agents that are made for
-// them; each case has a task of its own, so that a server can be tested twice.
+// TaskServer is a host that is a server. The cases use agents that are made for them.
+// Each case has a task of its own, so that a server can be checked twice.
 type TaskServer struct {
 	URL   string
 	Token string // an admin's
@@ -34,17 +34,22 @@ type TaskServer struct {
 
 var _ TaskHost = (*TaskServer)(nil)
 
-// vectorTask is the task that the vectors are about.
+// vectorTask is the task that the vectors are about. Send replaces it by the task of
+// the case.
 const vectorTask = "T-2026-044"
 
-// planner is the coordinator whose plans a person has to approve.
+// planner is the coordinator whose plans a person has to approve, for the cases about
+// that.
 const planner = "planner"
 
-// Open makes the agents, and a rule that has the plans of one of them approved.
+// Open makes the agents, and puts rules in force for their dispatches. Call Close to
+// undo both.
 func (s *TaskServer) Open(ctx context.Context) error {
 	s.kit = Kit{URL: s.URL, Token: s.Token, http: newHTTP(longest)}
 	s.keys, s.restore = map[string]string{}, func(context.Context) error { return nil }
 	round := strings.ToLower(rand.Text()[:8])
+	// One agent for each role, by the label that names it, and the planner as a second
+	// coordinator.
 	for _, part := range []string{"coordinator", "executor", "reviewer", planner} {
 		role := strings.Replace(part, planner, "coordinator", 1)
 		name := "conform-" + part + "-" + round
@@ -69,6 +74,8 @@ func (s *TaskServer) Open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// The planner's dispatches wait for a person, and the coordinator's do not, whatever
+	// the policy says.
 	with, err := prepend(r.body, []map[string]any{{
 		"name": "conform-plan", "on": []string{"task"}, "then": "gate",
 		"when": fmt.Sprintf("agent.name == %q", "conform-"+planner+"-"+round),
@@ -88,7 +95,7 @@ func (s *TaskServer) Open(ctx context.Context) error {
 	return nil
 }
 
-// Close takes away what Open has made. The tasks stay, as everything does.
+// Close removes what Open has made. The tasks stay, as everything in a ledger does.
 func (s *TaskServer) Close(ctx context.Context) error {
 	s.kit.URL = s.URL
 	s.end(ctx)
@@ -100,14 +107,14 @@ func (s *TaskServer) Close(ctx context.Context) error {
 	return err
 }
 
-// clock is the server's.
+// clockAnswer is the server's clock.
 type clockAnswer struct {
 	Now     time.Time `json:"now"`
 	Movable bool      `json:"movable"`
 }
 
-// end terminates the task of the case before, so that nobody's inbox stays full. One
-// that there is not, or that is over, is left.
+// end terminates the task of the case before, so that nobody's inbox stays full. A task
+// that does not exist, or is over, is an error that does not matter.
 func (s *TaskServer) end(ctx context.Context) {
 	if s.taskID != "" {
 		_, _ = s.kit.ops(ctx, http.MethodPost, "/amp/tasks/"+s.taskID+"/instructions", "application/json",
@@ -115,10 +122,13 @@ func (s *TaskServer) end(ctx context.Context) {
 	}
 }
 
-// Begin implements TaskHost.
+// Begin implements TaskHost. A server without a clock to read cannot be moved, and its
+// cases about time are skipped.
 func (s *TaskServer) Begin(ctx context.Context, requirePlan bool) error {
 	s.kit.URL = s.URL
 	s.end(ctx)
+	// A number of six digits is free on a server that has seen a few rounds; one that is
+	// taken fails the case.
 	n, err := rand.Int(rand.Reader, big.NewInt(1_000_000))
 	if err != nil {
 		return err
@@ -140,6 +150,7 @@ func (s *TaskServer) Begin(ctx context.Context, requirePlan bool) error {
 
 // MoveTo implements TaskHost, where the server's clock can be set forward.
 func (s *TaskServer) MoveTo(ctx context.Context, seconds int64) error {
+	// Cases in which no time passes run on any server.
 	if seconds == 0 {
 		return nil
 	}
@@ -154,7 +165,8 @@ func (s *TaskServer) MoveTo(ctx context.Context, seconds int64) error {
 	return err
 }
 
-// Send implements TaskHost.
+// Send implements TaskHost. The document goes out with the key of the role that it is
+// from, and with the task of the case.
 func (s *TaskServer) Send(ctx context.Context, kind amp.Kind, raw []byte) (TaskAnswer, error) {
 	raw = []byte(strings.ReplaceAll(string(raw), vectorTask, s.taskID))
 	var d struct {
@@ -165,6 +177,7 @@ func (s *TaskServer) Send(ctx context.Context, kind amp.Kind, raw []byte) (TaskA
 	_ = wire.UnmarshalPart(raw, &d) // what cannot be read is sent all the same
 	token := s.keys[d.From]
 	switch {
+	// Instructions are an admin's, whoever they say they are from.
 	case d.From == "admin" || kind == amp.InInstruction:
 		token = s.Token
 	case s.planned && d.From == "coordinator":
@@ -186,6 +199,7 @@ func (s *TaskServer) Send(ctx context.Context, kind amp.Kind, raw []byte) (TaskA
 	return readTaskAnswer(r)
 }
 
+// readTaskAnswer reads an answer, and checks that its status agrees with its body.
 func readTaskAnswer(r reply) (TaskAnswer, error) {
 	var a struct {
 		Record        string        `json:"record"`

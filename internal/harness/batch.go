@@ -10,8 +10,9 @@ import (
 	"signalbox/internal/wire"
 )
 
-// decideBatch answers ahp/batch. All events are checked before the first is decided, so a batch
-// that is refused has changed nothing.
+// decideBatch answers ahp/batch. All events are checked before the first is decided, so
+// a batch that is refused has changed nothing (AHP-29). Answers have the order of the
+// events.
 func (h *Harness) decideBatch(ctx context.Context, c *Conn, who roster.Identity, params wire.Raw) (wire.Raw,
 	*rpcError,
 ) {
@@ -24,7 +25,8 @@ func (h *Harness) decideBatch(ctx context.Context, c *Conn, who roster.Identity,
 			return nil, err
 		}
 	}
-	// The whole batch is held no longer than one call.
+	// AHP-32: the client waits for the whole batch no longer than for one call, so neither
+	// do we.
 	ctx, cancel := context.WithTimeout(ctx, h.holdTime())
 	defer cancel()
 	answers := make([]wire.Raw, len(events))
@@ -46,10 +48,12 @@ func (h *Harness) decideBatch(ctx context.Context, c *Conn, who roster.Identity,
 	return append(out, "]}"...), nil
 }
 
-// batchWidth is how many events of a batch are decided at a time: they wait for the same
-// commit, and perhaps for people.
+// batchWidth is how many events of a batch are decided at a time. They wait for the
+// same commit, and perhaps for people, so one after another would take too long; it
+// also bounds the goroutines that one message can start.
 const batchWidth = 256
 
+// rawBytes has the element type that bytes.Join takes.
 func rawBytes(all []wire.Raw) [][]byte {
 	out := make([][]byte, len(all))
 	for i, r := range all {
@@ -58,6 +62,7 @@ func rawBytes(all []wire.Raw) [][]byte {
 	return out
 }
 
+// parseBatch parses and checks all events of a batch, and decides about none.
 func (h *Harness) parseBatch(c *Conn, params wire.Raw) ([]*Event, *rpcError) {
 	var in struct {
 		Events []wire.Raw `json:"events"`
@@ -90,14 +95,17 @@ func (h *Harness) parseBatch(c *Conn, params wire.Raw) ([]*Event, *rpcError) {
 	return events, nil
 }
 
-// decideInBatch decides about one event of a batch. If that fails, the event is blocked and the
-// others go on.
+// decideInBatch decides about one event of a batch. If that fails, the event is blocked
+// and the others go on (AHP-31). A notification is queued and allowed (AHP-30): the
+// reference client expects as many decisions as it sent events.
 func (h *Harness) decideInBatch(ctx context.Context, c *Conn, who roster.Identity, e *Event) wire.Raw {
 	if !e.kind.blocking() {
 		h.queueEvent(ctx, who, e)
 		return wire.Raw(`{"decision":"allow"}`)
 	}
 	answer, err := h.decide(ctx, c, who, e)
+	// Here the error wins over harness.on_failure: a batch has no place for an error of one
+	// event.
 	if err != nil {
 		answer, _ = failureAnswer(e, "Handler error: "+err.Error()).encode(e, nil)
 	}

@@ -7,12 +7,13 @@ import (
 	"signalbox/internal/wire"
 )
 
-// CompatA3S is the setting for clients that are A3S Code, the one dialect that is understood.
+// CompatA3S names the dialect of A3S Code, the only one that is understood.
 const CompatA3S = "a3s-code"
 
-// adapt turns a typed payload as A3S Code sends it into the form that AHP fixes: the
-// session comes from the envelope, names of enum values from Rust's debug form, and the
-// flat form of a context becomes the nested one. What is right already stays.
+// adapt rewrites a typed payload as A3S Code sends it into the form that AHP fixes
+// (AHP-53): the session comes from the envelope, enum values from Rust's debug form,
+// and the flat form of a context becomes the nested one. What is right already stays.
+// The stored event is not changed; replay adapts it again.
 func (e *Event) adapt() {
 	e.compat = true
 	if e.members == nil {
@@ -69,8 +70,8 @@ func nest(e *Event, out map[string]any) {
 	out["context"] = around
 }
 
-// snake writes ChainOfThought as chain_of_thought. ReAct is re_act, as the protocol has
-// it.
+// snake writes ChainOfThought as chain_of_thought. ReAct becomes re_act, which is how
+// AHP spells it.
 func snake(name string) string {
 	var b strings.Builder
 	for i, r := range name {

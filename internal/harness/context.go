@@ -12,9 +12,9 @@ import (
 	"signalbox/internal/wire"
 )
 
-// allowedAnswer answers an event that is allowed: with context and memory from the
-// workspace's knowledge and the session's own entries, with an intent from the words of the
-// prompt, or with a plain yes.
+// allowedAnswer answers an event that the policy allows. Context and memory come from
+// the workspace's knowledge and the session's own notifications, an intent from the
+// words of the prompt; every other type gets a plain permission (AHP-39).
 func (h *Harness) allowedAnswer(ctx context.Context, who roster.Identity, e *Event, v policy.Verdict) (Answer, error) {
 	switch e.Type {
 	case ContextPerception:
@@ -37,10 +37,12 @@ func (h *Harness) allowedAnswer(ctx context.Context, who roster.Identity, e *Eve
 	}
 }
 
-// perceived is how many facts and snippets a client gets that does not say how many.
-const perceived = 10
+// defaultFound is how many facts and snippets a client gets that does not say how many.
+const defaultFound = 10
 
-// gatherContext answers context_perception with facts and snippets about what is asked for.
+// gatherContext answers context_perception. Knowledge of operators comes first; what is
+// left of the client's limits goes to the session's own notifications. Both limits are
+// the client's wish, capped by ours.
 func (h *Harness) gatherContext(ctx context.Context, who roster.Identity, e *Event) (Answer, error) {
 	var in struct {
 		Target  wire.Raw `json:"target"`
@@ -57,19 +59,21 @@ func (h *Harness) gatherContext(ctx context.Context, who roster.Identity, e *Eve
 	if err := wire.UnmarshalPart(e.Payload, &in); err != nil {
 		return Answer{}, err
 	}
-	most, room := perceived, 1<<20
+	most, room := defaultFound, 1<<20
 	if n := in.Constraints.Results; n != nil {
 		most = int(min(*n, knowledge.MaxFound))
 	}
 	if n := in.Constraints.Length; n != nil {
 		room = int(min(*n, 1<<20))
 	}
-	question := strings.Join([]string{in.Context.Query, in.Context.Task, texts(in.Target)}, " ")
+	question := strings.Join([]string{in.Context.Query, in.Context.Task, joinTexts(in.Target)}, " ")
 	found, err := h.Knowledge.Search(ctx, who.Workspace, question, most)
 	if err != nil {
 		return Answer{}, err
 	}
 	out := &Injected{Facts: []Fact{}}
+	// The best come first, so the first that does not fit ends it: a worse one that happens
+	// to be short should not take its place.
 	for _, k := range found {
 		if room -= len(k.Content); room < 0 {
 			break
@@ -98,8 +102,9 @@ func (h *Harness) gatherContext(ctx context.Context, who roster.Identity, e *Eve
 	return Answer{Decision: "allow", InjectedContext: out}, nil
 }
 
-// texts joins every text inside of a value.
-func texts(raw wire.Raw) string {
+// joinTexts joins all strings inside a value, in an order that does not change from run to
+// run.
+func joinTexts(raw wire.Raw) string {
 	var value any
 	if raw == nil || policy.DecodeData(raw, &value) != nil {
 		return ""
@@ -124,6 +129,7 @@ func texts(raw wire.Raw) string {
 	return strings.Join(out, " ")
 }
 
+// sortedNames are the names of an object in byte order.
 func sortedNames(m map[string]any) []string {
 	names := make([]string, 0, len(m))
 	for name := range m {
@@ -133,13 +139,14 @@ func sortedNames(m map[string]any) []string {
 	return names
 }
 
-// The two kinds of memory; any other word means both.
+// The two kinds of memory. AHP leaves memory_type free; any other word searches both.
 const (
 	semantic = "semantic" // what operators know
 	episodic = "episodic" // what happened in the session
 )
 
-// recallFacts finds facts about a question in one kind of memory.
+// recallFacts finds at most so many facts about a question in one kind of memory, or in
+// both.
 func (h *Harness) recallFacts(ctx context.Context, who roster.Identity, e *Event, question, memory string,
 	most int,
 ) ([]Fact, error) {
@@ -165,21 +172,24 @@ func (h *Harness) recallFacts(ctx context.Context, who roster.Identity, e *Event
 }
 
 const (
-	// maxRemembered is how many of a session's entries are looked at, and how many bytes.
+	// maxRemembered and maxRememberedBytes bound how far back a session's entries are
+	// searched: this happens while an agent waits.
 	maxRemembered      = 64
 	maxRememberedBytes = 4 << 20
 	// maxMemory is how many bytes of one event a fact holds.
 	maxMemory = 2000
 )
 
-// memory is a fact from a session's own events, and how many words of the question it has.
+// memory is a fact from a session's own events, with how many words of the question it
+// has.
 type memory struct {
 	fact Fact
 	hits int
 }
 
-// searchSession looks for the words of a question in the session's own notifications, the best
-// first. An agent said it, so its confidence is one half.
+// searchSession searches the session's own notifications for the words of a question,
+// best first. An agent said it, so its confidence is one half. It reads only the trace
+// of this agent and session, so nothing leaks between agents.
 func (h *Harness) searchSession(ctx context.Context, who roster.Identity, e *Event, question string, most int) ([]Fact,
 	error,
 ) {
@@ -212,7 +222,8 @@ func (h *Harness) searchSession(ctx context.Context, who roster.Identity, e *Eve
 	return facts, nil
 }
 
-// matchWords is the notification as a fact, and how many of the words it has.
+// matchWords is the notification as a fact, with how many of the words it has.
+// Heartbeats hold numbers and state only.
 func (n *note) matchWords(key string, words []string) memory {
 	if n.Type == Heartbeat {
 		return memory{}
@@ -221,7 +232,7 @@ func (n *note) matchWords(key string, words []string) memory {
 		Payload wire.Raw `json:"payload"`
 	}
 	_ = wire.UnmarshalPart(n.Event, &event) // it was read when it came
-	content := texts(event.Payload)
+	content := joinTexts(event.Payload)
 	hits := knowledge.CountIn(words, content)
 	if len(content) > maxMemory {
 		content = strings.ToValidUTF8(content[:maxMemory], "") + "…"

@@ -11,9 +11,11 @@ import (
 	"signalbox/internal/wire"
 )
 
-// checkEvent refuses an event that is wrong whatever the policy says, and adapts one of a
-// client that speaks a dialect.
+// checkEvent makes the checks that do not depend on the policy, in the order of AHP-24:
+// depth, then the payload of run_lifecycle, task_list and verification. It adapts the
+// payload of a client that speaks the dialect of A3S Code.
 func (h *Harness) checkEvent(c *Conn, e *Event) *rpcError {
+	// AHP-25: equal passes.
 	if e.Depth > h.Config.MaxDepth {
 		return refuse(codeParams, "Invalid event: Protocol error: Event depth %d exceeds configured max depth %d", e.Depth,
 			h.Config.MaxDepth)
@@ -29,7 +31,7 @@ func (h *Harness) checkEvent(c *Conn, e *Event) *rpcError {
 	return nil
 }
 
-// decideEvent answers ahp/event: one event that asks for a decision.
+// decideEvent answers ahp/event as a request: one event that asks for a decision.
 func (h *Harness) decideEvent(ctx context.Context, c *Conn, who roster.Identity, m *message) (wire.Raw, *rpcError) {
 	e, err := parseEvent(m.params, m.inside)
 	if err != nil {
@@ -41,6 +43,7 @@ func (h *Harness) decideEvent(ctx context.Context, c *Conn, who roster.Identity,
 	if !e.kind.blocking() {
 		return nil, refuse(codeParams, "Fire-and-forget event %s must be sent as a notification", e.Type)
 	}
+	// AHP-26: -32603, not -32602, as the reference server has it.
 	if e.kind.typed() {
 		if err := e.kind.payload(e.Payload); err != nil {
 			return nil, refuse(codeHandler, "Handler error: Serialization error: payload %s", err.Error())
@@ -56,15 +59,16 @@ func (h *Harness) decideEvent(ctx context.Context, c *Conn, who roster.Identity,
 	return answer, nil
 }
 
-// decide evaluates an event, within the time that its client has. When that fails or
-// takes too long the answer is a refusal that can be decoded, together with the error: the
-// reference client fails open on errors.
+// decide evaluates an event within the time that its client waits. It always returns an
+// answer that can be sent. If the evaluation fails or takes too long, that is a
+// refusal, and the error says why (AHP-35); the caller chooses which of the two goes
+// out.
 func (h *Harness) decide(ctx context.Context, c *Conn, who roster.Identity, e *Event) (wire.Raw, error) {
 	holding, cancel := context.WithTimeout(ctx, h.holdTime())
 	defer cancel()
 	answer, err := h.evaluateSafely(holding, c, who, e)
 	if err != nil {
-		h.core.Log.Error("event refused: it could not be evaluated", "type", string(e.Type), "agent", who.Name, "error",
+		h.core.Log.Error("event refused: evaluation failed", "type", string(e.Type), "agent", who.Name, "error",
 			err.Error())
 		// An answer that may not be on disk is not given, unless it is a refusal that is.
 		if _, recorded := errors.AsType[*failure](err); !recorded {
@@ -74,13 +78,14 @@ func (h *Harness) decide(ctx context.Context, c *Conn, who roster.Identity, e *E
 	return answer, err
 }
 
-// evaluateSafely makes a panic an error.
+// evaluateSafely turns a panic into an error, so that one event cannot take the server
+// down and the agent still hears a refusal.
 func (h *Harness) evaluateSafely(ctx context.Context, c *Conn, who roster.Identity, e *Event) (answer wire.Raw,
 	err error,
 ) {
 	defer func() {
 		if p := recover(); p != nil {
-			h.core.Log.Error("evaluating an event panicked", "type", string(e.Type), "panic", fmt.Sprint(p), "stack",
+			h.core.Log.Error("panic while evaluating an event", "type", string(e.Type), "panic", fmt.Sprint(p), "stack",
 				string(debug.Stack()))
 			answer, err = nil, fmt.Errorf("internal error")
 		}
@@ -88,14 +93,17 @@ func (h *Harness) evaluateSafely(ctx context.Context, c *Conn, who roster.Identi
 	return h.evaluate(ctx, c, who, e)
 }
 
-// evaluate asks the policy and records what it says. The answer is on disk, as an entry
-// or as a gate, before it is given.
+// evaluate asks the policy and records its verdict. The answer is on disk, as a step or
+// as a gate, before it is returned (AHP-33). With a *failure the answer is a refusal
+// that was recorded; with any other error nothing may have been, and there is no
+// answer.
 func (h *Harness) evaluate(ctx context.Context, c *Conn, who roster.Identity, e *Event) (wire.Raw, error) {
 	key := keyOf(e.Session)
 	h.openSession(who, key)
 	d := h.core.Book.Decide(ctx, who, e.policyEvent(traceOf(who.ID, key)))
 	v := d.Verdict
 	if v.Action == policy.Gate {
+		// These have no word for "a person will decide", so they are answered at once.
 		switch {
 		case e.Type == IntentDetection:
 			v.Action = policy.Block
@@ -120,13 +128,14 @@ func (h *Harness) evaluate(ctx context.Context, c *Conn, who roster.Identity, e 
 	return answer, nil
 }
 
-// failure is a policy that could not be evaluated. The answer that comes with it is a
-// refusal, and is recorded.
+// failure is a policy that could not be evaluated. The answer beside it is a refusal,
+// and it is recorded like any other decision.
 type failure struct{ reason string }
 
 func (f *failure) Error() string { return f.reason }
 
-// answerVerdict puts a verdict into the words of the event's kind.
+// answerVerdict translates a verdict into a decision of the event's type. byHandler
+// reports that an external handler made it.
 func (h *Harness) answerVerdict(ctx context.Context, who roster.Identity, e *Event, v policy.Verdict) (answer wire.Raw,
 	byHandler bool, err error,
 ) {
@@ -155,6 +164,8 @@ func (h *Harness) answerVerdict(ctx context.Context, who roster.Identity, e *Eve
 	if v.Failed {
 		a.Metadata = failClosed
 	}
+	// Members that a rule sets belong to an answer that permits. Intent detection may find
+	// nothing although the rule allows it, and then the answer is a block without them.
 	var set map[string]any
 	if (v.Action == policy.Allow || v.Action == policy.Modify) && a.Decision != "block" {
 		set = v.Set

@@ -229,7 +229,8 @@ func TestAStepIsAboutItsTool(t *testing.T) {
 func TestStepsCanBeReplayed(t *testing.T) {
 	n := start(t, storetest.SQLite(t), harness.Config{})
 	n.Apply(
-		`rules: [{name: no-rm, on: [action], when: event.payload.arguments.command.startsWith("rm"), then: block, reason: no}]` + "\n",
+		`rules: [{name: no-rm, on: [action], when: event.payload.arguments.command.startsWith("rm"),` +
+			` then: block, reason: no}]` + "\n",
 	)
 	n.ask(n.conn(harness.TransportHTTP), "pre_action", "s1", bash("rm x"))
 	entry := n.Entries("step.blocked")[0]
@@ -326,7 +327,8 @@ func TestTheDialectOfA3SCodeIsUnderstoodWhereItIsSwitchedOn(t *testing.T) {
 	n.Apply(`
 rules:
   - {name: no, on: [confirmation], then: block, reason: no}
-  - {name: ctx, on: [context], when: event.payload.target.entity.name != "main" || event.text != "where", then: block, reason: not understood}
+  - {name: ctx, on: [context], when: event.payload.target.entity.name != "main" || event.text != "where",
+     then: block, reason: not understood}
 `)
 	loose, strict := n.conn(harness.TransportSocket), n.conn(harness.TransportHTTP)
 	for typ, c := range map[string]struct {

@@ -12,9 +12,9 @@ import (
 	"signalbox/internal/wire"
 )
 
-// handlerClient makes the client for external handlers. Their addresses are the
-// configuration's and nobody else's, so they may be private ones; a redirect is not
-// followed.
+// handlerClient makes the client for external handlers. Their addresses come from the
+// configuration alone, so private networks are allowed; a redirect is not followed,
+// because its target does not come from the configuration.
 func handlerClient() *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
@@ -25,8 +25,10 @@ func handlerClient() *http.Client {
 	}
 }
 
-// askHandler asks the external handler of the event's type, which speaks AHP itself. It is
-// called after the policy has allowed the event; if it does not answer, the event is refused.
+// askHandler asks the external handler of the event's type, which speaks AHP itself
+// (AHP-52). Whatever is not a response to this very call, with a decision in a shape of
+// the event's type, is an error, and the event is refused. ctx ends with the time that
+// the agent's call has.
 func (h *Harness) askHandler(ctx context.Context, e *Event) (wire.Raw, error) {
 	name := wire.Raw(`"` + id.New("call") + `"`)
 	body := wire.Splice([]byte(`{"jsonrpc":"2.0","method":"ahp/event"}`), wire.Member{Name: "id", Value: name},
@@ -49,7 +51,7 @@ func (h *Harness) askHandler(ctx context.Context, e *Event) (wire.Raw, error) {
 		return nil, fmt.Errorf("the handler of %s answered %d", e.Type, res.StatusCode)
 	case len(text) > maxPost:
 		return nil, fmt.Errorf("the handler of %s answered with more than %d bytes", e.Type, maxPost)
-	case deeper(text, maxNesting):
+	case nestedDeeper(text, maxNesting):
 		return nil, fmt.Errorf("the handler of %s answered with more than %d levels", e.Type, maxNesting)
 	}
 	members, err := wire.Members(text)

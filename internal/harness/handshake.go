@@ -8,18 +8,21 @@ import (
 	"signalbox/internal/wire"
 )
 
-// answerHandshake answers ahp/handshake. Streams need one before anything else.
+// answerHandshake answers ahp/handshake, opens the connection for events, and queues
+// the opening of the session. It may come again at any time. The ids are noted and bind
+// nothing: A3S Code sends events with others (AHP-22).
 func (h *Harness) answerHandshake(c *Conn, who roster.Identity, params wire.Raw) (wire.Raw, *rpcError) {
 	got, err := readParams(params, handshakeParams)
 	if err != nil {
 		return nil, refuse(codeParams, "Invalid params: %s", err.Error())
 	}
+	// AHP-20: a handshake that fails opens nothing.
 	if version, _ := wire.Text(got["protocol_version"]); !compatible(version) {
 		return nil, refuse(codeVersion, "Unsupported protocol version: %.40s; this harness speaks %s", version, Version)
 	}
-	c.shaken.Store(true)
+	c.greeted.Store(true)
 	session, _ := wire.Text(got["session_id"])
-	h.shaken.add(who.ID, keyOf(session))
+	h.handshakes.add(who.ID, keyOf(session))
 	h.notes.add(&notification{
 		who: who, session: keyOf(session), info: got["agent_info"], at: h.core.Now().UnixMicro(), kept: true,
 	})
@@ -34,6 +37,8 @@ func (h *Harness) answerHandshake(c *Conn, who roster.Identity, params wire.Raw)
 	return result, nil
 }
 
+// greeting is the result of a handshake, with the limits that we enforce. There is no
+// session_token: the reference client ignores it.
 type (
 	greeting struct {
 		Version string `json:"protocol_version"`
@@ -52,7 +57,8 @@ type (
 	}
 )
 
-// capabilities are the types of events and the methods that we answer.
+// capabilities are the types of events and the methods that we answer. They are free
+// strings in AHP.
 var capabilities = []string{
 	"pre_action", "post_action", "pre_prompt", "post_response", "session_start", "session_end", "error", "heartbeat",
 	"success",
@@ -61,8 +67,10 @@ var capabilities = []string{
 	"run_lifecycle", "task_list", "verification", "query", "batch",
 }
 
-// requireHandshake refuses a POST without a handshake before it, where the configuration asks
-// for one.
+// requireHandshake refuses a POST that had no handshake before it, if the configuration
+// asks for one (AHP-21). Streams are checked elsewhere, by their own connection. A
+// handshake is looked for in memory first and then in the table of sessions, where
+// restarts and other nodes have left theirs.
 func (h *Harness) requireHandshake(ctx context.Context, c *Conn, who roster.Identity, session string) *rpcError {
 	key := ""
 	switch {
@@ -70,10 +78,10 @@ func (h *Harness) requireHandshake(ctx context.Context, c *Conn, who roster.Iden
 		return nil
 	case h.Config.HTTPHandshake == HandshakeSession:
 		key = keyOf(session)
-		if h.shaken.has(who.ID + " " + key) {
+		if h.handshakes.has(who.ID + " " + key) {
 			return nil
 		}
-	case h.shaken.has(who.ID):
+	case h.handshakes.has(who.ID):
 		return nil
 	}
 	var one int
@@ -82,30 +90,33 @@ func (h *Harness) requireHandshake(ctx context.Context, c *Conn, who roster.Iden
 		[]any{who.ID, key, true}, &one) != nil {
 		return refuse(codeHandshake, "handshake required: send %s first", methodHandshake)
 	}
-	h.shaken.add(who.ID, key)
+	h.handshakes.add(who.ID, key)
 	return nil
 }
 
-// shaken remembers in memory which agents and sessions had a handshake. After a restart they
-// are looked up in the table of sessions.
-type shaken struct {
+// handshakes is a cache of which agents and sessions had a handshake. It can only answer
+// yes: what it does not know is looked up in the table of sessions.
+type handshakes struct {
 	mu    sync.Mutex
 	known map[string]bool
 }
 
-// maxShaken is how many are remembered; when there are more, all are forgotten.
-const maxShaken = 100_000
+// maxHandshakes bounds the cache. When it is full everything is forgotten, which costs
+// lookups and nothing else.
+const maxHandshakes = 100_000
 
-func (s *shaken) add(agent, session string) {
+// add remembers a handshake of the agent, and of one of its sessions.
+func (s *handshakes) add(agent, session string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.known == nil || len(s.known) >= maxShaken {
+	if s.known == nil || len(s.known) >= maxHandshakes {
 		s.known = map[string]bool{}
 	}
 	s.known[agent], s.known[agent+" "+session] = true, true
 }
 
-func (s *shaken) has(name string) bool {
+// has reports whether an agent ("id") or a session ("id session") is known.
+func (s *handshakes) has(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.known[name]

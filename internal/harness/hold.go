@@ -14,7 +14,9 @@ import (
 	"signalbox/internal/wire"
 )
 
-// heldStep is a step that a person has to decide about.
+// heldStep is one call whose step a person has to decide about. It lives as long as the
+// call; the gate and its approval live on, and the next call with the same digest finds
+// them.
 type heldStep struct {
 	*Event
 	conn     *Conn
@@ -24,18 +26,24 @@ type heldStep struct {
 	decision rulebook.Decision
 }
 
-// askedIn is what an approval is good for: what has this digest, in this session of the agent.
+// askedIn is what an approval is bound to: this agent, this session, this digest
+// (AHP-41).
 func askedIn(agentID, session, digest string) gate.Asked {
 	return gate.Asked{Agent: agentID, Key: Name + ":" + session, Digest: digest}
 }
 
-// holdStep finds or opens the gate of a step, waits for it as long as the call may be held, and
-// answers with its outcome. The same step asked again finds the same gate.
+// holdStep finds or opens the gate of a step, waits for it as long as the call may be
+// held, and answers with the outcome. It goes round again when somebody was faster:
+// another call has opened the gate, or has used the approval up. Each round sees
+// committed state only, and ends with an answer or with a gate that is newer than the
+// one before, so it ends.
 func (h *Harness) holdStep(ctx context.Context, c *Conn, who roster.Identity, e *Event, d rulebook.Decision) (wire.Raw,
 	error,
 ) {
 	s := &heldStep{Event: e, conn: c, who: who, session: keyOf(e.Session), decision: d}
 	s.asked = askedIn(who.ID, s.session, e.digest())
+	// A server that stops answers "not decided yet" at once instead of holding its
+	// listeners open.
 	waiting, end := wire.UntilStop(ctx)
 	defer end()
 	for {
@@ -50,14 +58,19 @@ func (h *Harness) holdStep(ctx context.Context, c *Conn, who roster.Identity, e 
 		switch {
 		case err != nil:
 			return nil, err
+		// AHP-40: the gate stays open. The agent asks again and finds it.
 		case g.Status == gate.Pending:
 			return postponement(e.Type, g.Outcome()+" "+d.Reason, retryPending).encode(e, nil)
+		// AHP-43: an approval that was used up, or whose window is over, permits nothing. A new
+		// gate opens in its place.
 		case g.Status == gate.Approved && known.Spent(*g.ResolvedAt, h.core.Now()):
 			if _, err := h.openGate(ctx, s, g.ID); err != nil {
 				return nil, err
 			}
 		default:
 			answer, err := h.settleStep(ctx, s, &g)
+			// Another call used the approval between our look and our write. Ask again from the
+			// start.
 			if !errors.Is(err, gate.ErrSpent) {
 				return answer, err
 			}
@@ -65,8 +78,9 @@ func (h *Harness) holdStep(ctx context.Context, c *Conn, who roster.Identity, e 
 	}
 }
 
-// openGate opens a gate in place of the past one, unless another call has done so, and answers
-// with the approval that stands.
+// openGate opens a gate for the step in place of the past one ("" for none), unless
+// another call has done so meanwhile. It returns the approval that then stands, which
+// may be the other call's.
 func (h *Harness) openGate(ctx context.Context, s *heldStep, past string) (*gate.Approval, error) {
 	spec := s.decision.Gate
 	b := h.stepOf(s.conn, s.who, s.Event, s.decision)
@@ -98,7 +112,9 @@ func (h *Harness) openGate(ctx context.Context, s *heldStep, past string) (*gate
 	return stands, nil
 }
 
-// approval is what a step that was held waits for.
+// approval is the approval that a held step waits for. It is made here before the
+// write, and by applyHeld from the stored body, so it must follow from the body and the
+// trace alone.
 func (s *stepHead) approval(session string) *gate.Approval {
 	a := &gate.Approval{
 		Asked: askedIn(s.Agent, session, s.Digest), Gate: s.Gate,
@@ -110,7 +126,8 @@ func (s *stepHead) approval(session string) *gate.Approval {
 	return a
 }
 
-// settleStep answers with the outcome of a gate, and uses an approval.
+// settleStep answers with the outcome of a gate. The use of an approval and the record
+// of the answer are one transaction (AHP-43); with gate.ErrSpent neither has happened.
 func (h *Harness) settleStep(ctx context.Context, s *heldStep, g *gate.Gate) (wire.Raw, error) {
 	v := policy.Verdict{Action: policy.Block, Rule: s.decision.Rule, Reason: g.Outcome()}
 	if g.Status == gate.Approved {
@@ -142,8 +159,9 @@ func (h *Harness) settleStep(ctx context.Context, s *heldStep, g *gate.Gate) (wi
 	return answer, nil
 }
 
-// outcomeAnswer is a resolved gate in the words of the event's kind. What an operator put in
-// place of the payload is what the agent goes on with.
+// outcomeAnswer translates the outcome of a gate into a decision. A payload that the
+// operator put in place of the agent's goes out as modify (AHP-45); typed decisions
+// have no place for one.
 func (h *Harness) outcomeAnswer(ctx context.Context, s *heldStep, v policy.Verdict, g *gate.Gate) (wire.Raw, error) {
 	if v.Action == policy.Allow && len(g.Modified) > 0 && !s.kind.typed() {
 		return Answer{Decision: "modify", ModifiedPayload: g.Modified}.encode(s.Event, nil)
@@ -152,7 +170,9 @@ func (h *Harness) outcomeAnswer(ctx context.Context, s *heldStep, v policy.Verdi
 	return answer, err
 }
 
-// opening is what an operator is shown: exactly what the approval is good for.
+// opening is what the operator is shown. It shows exactly what the approval is bound
+// to: the payload, under its digest. Everything in it was written by an agent and is
+// displayed as data.
 func (s *heldStep) opening() gate.Opening {
 	e := s.policyEvent("")
 	title := string(s.Type)
@@ -184,4 +204,5 @@ func (s *heldStep) opening() gate.Opening {
 	}
 }
 
+// maxShown is how much of a payload an operator is shown. The digest binds all of it.
 const maxShown = 64 << 10 // bytes of a payload

@@ -18,7 +18,8 @@ import (
 
 const gateBash = `
 rules:
-  - {name: bash-needs-a-person, on: [action], when: event.tool == "bash", then: gate, reason: A shell can do anything., gate: {expires: 1h}}
+  - {name: bash-needs-a-person, on: [action], when: event.tool == "bash", then: gate,
+     reason: A shell can do anything., gate: {expires: 1h}}
 `
 
 func bash(command string) map[string]any {
@@ -105,7 +106,9 @@ func TestACallThatNobodyDecidesIsPutOffAndFindsItsGateAgain(t *testing.T) {
 			t.Fatalf("%+v", a)
 		}
 		// The same, written otherwise, and other sessions and payloads.
-		other := `{"jsonrpc":"2.0","id":7,"method":"ahp/event","params":{"session_id":"s1","payload":{"arguments":{"command":"make release"}, "tool_name":"bash"},"agent_id":"zz","timestamp":"later","depth":1,"event_type":"pre_action"}}`
+		other := `{"jsonrpc":"2.0","id":7,"method":"ahp/event","params":{"session_id":"s1",` +
+			`"payload":{"arguments":{"command":"make release"}, "tool_name":"bash"},"agent_id":"zz",` +
+			`"timestamp":"later","depth":1,"event_type":"pre_action"}}`
 		n.harness.Handle(t.Context(), c, []byte(other))
 		if waiting := n.pending(); len(waiting) != 1 {
 			t.Fatalf("%d gates", len(waiting))

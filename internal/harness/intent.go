@@ -7,8 +7,9 @@ import (
 	"signalbox/internal/policy"
 )
 
-// intentWords are the words by which an intent is recognised, the most telling intent first.
-// Rules at the point intent add a workspace's own: allow with set: {intent: …}.
+// intentWords are the keywords of each intent. The order breaks ties: an intent further
+// up is named by rarer words. Rules at the point intent add a workspace's own: allow
+// with set: {intent: …}.
 var intentWords = []struct {
 	intent string
 	words  []string
@@ -24,8 +25,9 @@ var intentWords = []struct {
 	{"recognize", []string{"recognize", "identify", "classify", "detect"}},
 }
 
-// detectIntent finds the intent with the most words in a prompt. An intent that a rule names has
-// the confidence 1. If there is neither, the answer is a block.
+// detectIntent finds the intent whose keywords occur most in a prompt. If a rule sets
+// the intent, the confidence is 1 and encode puts the rule's word in. With neither the
+// answer is a block: an allow has to name an intent.
 func detectIntent(prompt string, v policy.Verdict) Answer {
 	best, hits, total := "", 0, 0
 	words := knowledge.Words(prompt)
@@ -38,7 +40,7 @@ func detectIntent(prompt string, v policy.Verdict) Answer {
 	sure := 1.0
 	if v.Set["intent"] == nil && v.Set["detected_intent"] == nil {
 		if best == "" {
-			return Answer{Decision: "block", Reason: "No keyword of an intent stands in the prompt."}
+			return Answer{Decision: "block", Reason: "The prompt has no keyword of an intent."}
 		}
 		sure = 0.5 + 0.4*float64(hits)/float64(total)
 	}

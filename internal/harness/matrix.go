@@ -2,7 +2,8 @@ package harness
 
 import "signalbox/internal/policy"
 
-// kind is what AHP fixes about a type of event.
+// kind is what AHP fixes about one type of event. The zero value is a notification with
+// free JSON.
 type kind struct {
 	point    policy.Point     // where the policy is asked; "" for notifications
 	batch    bool             // allowed in a batch: its answer is the generic decision
@@ -12,11 +13,17 @@ type kind struct {
 	answers  map[string]shape // the shape of each decision by its word; nil for the generic ones
 }
 
+// blocking reports whether the agent waits for a decision, so that the event has to be
+// a request (AHP-23).
 func (k *kind) blocking() bool { return k.point != "" }
 
+// typed reports whether the decision has words of its own type instead of the generic
+// ones.
 func (k *kind) typed() bool { return k.answers != nil }
 
-// kinds is the matrix of AHP 2.4.
+// kinds is the matrix of AHP 2.4: all 22 types, in the groups of the document.
+// handshake and query exist as types of events beside the methods of those names;
+// clients should use the methods.
 var kinds = map[Type]*kind{
 	PreAction: {point: policy.OnAction, batch: true},
 	PrePrompt: {point: policy.OnPrompt, batch: true},
@@ -44,5 +51,6 @@ var kinds = map[Type]*kind{
 	Verification: {batch: true, payload: verificationPayload, contract: true, state: true},
 }
 
-// Decides reports whether a type of event asks for a decision.
+// Decides reports whether a type of event asks for a decision, and so may have an
+// external handler.
 func Decides(t Type) bool { return kinds[t] != nil && kinds[t].blocking() }

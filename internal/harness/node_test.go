@@ -54,7 +54,8 @@ func (n *node) conn(transport string) *harness.Conn {
 	return c
 }
 
-const greetingText = `{"jsonrpc":"2.0","id":"h","method":"ahp/handshake","params":{"protocol_version":"2.4","agent_info":{"framework":"t","version":"0","capabilities":[]},"session_id":"s1","agent_id":"a1"}}`
+const greetingText = `{"jsonrpc":"2.0","id":"h","method":"ahp/handshake","params":{"protocol_version":"2.4",` +
+	`"agent_info":{"framework":"t","version":"0","capabilities":[]},"session_id":"s1","agent_id":"a1"}}`
 
 // event is the text of an event; without id it is a notification.
 func event(id, typ, session string, payload any) []byte {
@@ -66,7 +67,8 @@ func event(id, typ, session string, payload any) []byte {
 		id = fmt.Sprintf(`"id":%q,`, id)
 	}
 	return fmt.Appendf(
-		nil, `{"jsonrpc":"2.0",%s"method":"ahp/event","params":{"event_type":%q,"session_id":%q,"agent_id":"a1","timestamp":"2026-05-01T00:00:00Z","depth":0,"payload":%s}}`, id, typ, session, text,
+		nil, `{"jsonrpc":"2.0",%s"method":"ahp/event","params":{"event_type":%q,"session_id":%q,"agent_id":"a1",`+
+			`"timestamp":"2026-05-01T00:00:00Z","depth":0,"payload":%s}}`, id, typ, session, text,
 	)
 }
 

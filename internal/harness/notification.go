@@ -14,8 +14,9 @@ import (
 	"signalbox/internal/wire"
 )
 
-// takeNotification checks a notification and queues it. It is written later, so that no agent
-// waits for the disk. Methods other than ahp/event are ignored, as AHP wants it.
+// takeNotification checks a notification and queues it (AHP-46). It is written later,
+// so that no agent waits for the disk. Methods other than ahp/event are accepted and
+// ignored (AHP-48).
 func (h *Harness) takeNotification(ctx context.Context, c *Conn, who roster.Identity, m *message) *rpcError {
 	if m.method != methodEvent {
 		return nil
@@ -30,7 +31,7 @@ func (h *Harness) takeNotification(ctx context.Context, c *Conn, who roster.Iden
 	if e.kind.blocking() {
 		return refuse(codeHandler, "Handler error: Protocol error: Blocking event %s must be sent as a request", e.Type)
 	}
-	if c.stream && !c.shaken.Load() {
+	if c.stream && !c.greeted.Load() {
 		return refuse(codeHandshake, "handshake required: send %s first", methodHandshake)
 	}
 	if err := h.requireHandshake(ctx, c, who, e.Session); err != nil {
@@ -40,7 +41,8 @@ func (h *Harness) takeNotification(ctx context.Context, c *Conn, who roster.Iden
 	return nil
 }
 
-// queueEvent queues an event that asks for no decision.
+// queueEvent queues an event that asks for no decision. It waits for room only if the
+// event may not be dropped (AHP-47).
 func (h *Harness) queueEvent(ctx context.Context, who roster.Identity, e *Event) {
 	n := &notification{
 		who: who, session: keyOf(e.Session), typ: e.Type, event: e.Raw, at: h.core.Now().UnixMicro(),
@@ -52,14 +54,17 @@ func (h *Harness) queueEvent(ctx context.Context, who roster.Identity, e *Event)
 	}
 }
 
-// openSession queues the opening of a session that this node has not seen before.
+// openSession queues the opening of a session that this node has not seen before. It
+// may be queued twice after a restart or on two nodes: the writer opens a session only
+// once.
 func (h *Harness) openSession(who roster.Identity, key string) {
 	if h.notes.firstSeen(who.ID, key) {
 		h.notes.add(&notification{who: who, session: key, at: h.core.Now().UnixMicro(), kept: true})
 	}
 }
 
-// notification waits to be written. Without a type it only opens its session.
+// notification waits to be written. Without a type it only opens its session. number is
+// the place in the order of arrival, over both queues.
 type notification struct {
 	who     roster.Identity
 	session string
@@ -71,12 +76,15 @@ type notification struct {
 	number  int64
 }
 
+// flushTime is how long Run may take to write what is left when the server stops, and
+// flushPause how long it pauses after a write that failed.
 const (
 	flushTime  = 10 * time.Second
 	flushPause = 200 * time.Millisecond // after a write that failed
 )
 
-// flush writes until nothing is left. What cannot be written is tried again.
+// flush writes until nothing is left or ctx ends. What could not be written is kept and
+// tried again; only Run calls it.
 func (h *Harness) flush(ctx context.Context) {
 	for again := true; ctx.Err() == nil; {
 		if again { // while the database is away, what waits stays in the queue, which is bounded
@@ -90,7 +98,7 @@ func (h *Harness) flush(ctx context.Context) {
 		if again = err == nil || !isTransient(err); err == nil {
 			continue
 		}
-		h.core.Log.Warn("notifications cannot be written yet; will try again", "error", err.Error())
+		h.core.Log.Warn("notifications not written yet; retrying", "error", err.Error())
 		select {
 		case <-time.After(flushPause):
 		case <-ctx.Done():
@@ -98,8 +106,9 @@ func (h *Harness) flush(ctx context.Context) {
 	}
 }
 
-// writeOrSplit writes sessions together, or one by one if one of them is at fault, and
-// returns those that could not be written.
+// writeOrSplit writes sessions in one transaction. If that fails for a reason of one of
+// them, it writes each by itself, so that one bad session does not hold up the others.
+// It returns those that are left.
 func (h *Harness) writeOrSplit(ctx context.Context, all []*session) (left []*session, err error) {
 	if err = h.writeSessions(ctx, all); err == nil || isTransient(err) || len(all) == 1 {
 		if err == nil {
@@ -118,7 +127,8 @@ func (h *Harness) writeOrSplit(ctx context.Context, all []*session) (left []*ses
 	return left, err
 }
 
-// isTransient reports whether an error is the database's, so that the same may be written later.
+// isTransient reports whether an error is the database's, so that the same write may
+// succeed later.
 func isTransient(err error) bool {
 	switch fault.From(store.Explain(err)).Code {
 	case fault.StoreUnavailable, fault.StoreFull, fault.StoreReadOnly, fault.OutcomeUnknown, fault.LedgerMismatch,
@@ -129,7 +139,7 @@ func isTransient(err error) bool {
 	}
 }
 
-// session is what is to be written of one session.
+// session is what is to be written of one session in one go.
 type session struct {
 	sessionID
 	who             roster.Identity
@@ -139,7 +149,10 @@ type session struct {
 	bodies          [2]ledger.Body // of noted and reported
 }
 
-// groupBySession sorts notifications by session, in the order of arrival.
+// groupBySession sorts notifications by session and keeps the order of arrival within
+// each. What people see of a session (kind.state) is kept apart from telemetry, because
+// telemetry may be erased by ledger.retention and the tables must be rebuilt without
+// it.
 func groupBySession(all []*notification, dropped map[sessionID]int64) []*session {
 	found := map[sessionID]*session{}
 	var order []*session
@@ -164,7 +177,8 @@ func groupBySession(all []*notification, dropped map[sessionID]int64) []*session
 	return order
 }
 
-// writeSessions writes sessions in one transaction.
+// writeSessions writes sessions in one transaction. Bodies are encoded once, before the
+// transaction: the ledger may run it twice.
 func (h *Harness) writeSessions(ctx context.Context, sessions []*session) error {
 	for _, s := range sessions {
 		for i, list := range [][]note{s.noted, s.reported} {
@@ -192,7 +206,8 @@ func (h *Harness) writeSessions(ctx context.Context, sessions []*session) error 
 	})
 }
 
-// appendEntries opens the session if it is not open, and appends its notifications.
+// appendEntries appends the opening of the session, if it is not open, and its
+// notifications.
 func (s *session) appendEntries(tx *ledger.Tx) error {
 	trace := traceOf(s.agent, s.session)
 	put := func(kind string, body any) {

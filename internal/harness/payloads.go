@@ -1,12 +1,17 @@
 package harness
 
-// The shapes of everything that AHP 2.4 fixes, with its own spelling.
+// The shapes of everything that AHP 2.4 fixes, in its own spelling. They are data: req
+// is a member that must be there, opt one that may be absent or null, dflt one that may
+// be absent but not null (AHP-28). Members that a shape does not name are ignored
+// (AHP-7).
 
 var (
 	u32, u64, i32, i64 = whole(32), whole(64), signed(32), signed(64)
 
 	fact = object(req("content", text), req("source", text), req("confidence", number))
 
+	// The envelope of an event. timestamp is any text: the reference server does not parse
+	// it.
 	eventMembers = []member{
 		req("event_type", text), req("session_id", text), req("agent_id", text), req("timestamp", text),
 		req("depth", u32), req("payload", free), opt("context", eventContext), opt("metadata", dict),
@@ -19,6 +24,7 @@ var (
 		opt("current_task", text), opt("capabilities", dict),
 	)
 
+	// Params of the methods.
 	handshakeParams = []member{
 		req("protocol_version", text),
 		req("agent_info", object(req("framework", text), req("version", text), req("capabilities", list(text)))),
@@ -28,10 +34,12 @@ var (
 	batchParams = []member{req("events", list(free))}
 )
 
-// Words that stand in several places.
+// Shapes that several payloads share.
 var (
 	intents = word("recognize", "understand", "locate", "retrieve", "explore", "reason", "validate", "compare", "track")
 
+	// A strategy may be a text of the agent's own, as {"custom": "…"}; the bare word
+	// "custom" is wrong.
 	strategy  = wordOr("custom", "none", "step_by_step", "tree_of_thoughts", "graph_planning")
 	timeRange = object(opt("from", i64), opt("to", i64), opt("relative", text))
 	target    = oneKey(map[string]shape{
@@ -46,7 +54,8 @@ var (
 	})
 )
 
-// Typed payloads.
+// Payloads of events with typed decisions. They are checked before the policy is asked
+// (AHP-26).
 var (
 	idlePayload = object(req("idle_duration_ms", u64), req("idle_reason", text), opt("last_event_type", text),
 		opt("suggested_action", text))
@@ -89,7 +98,8 @@ var (
 	)
 )
 
-// Runtime contracts.
+// Payloads of the runtime contracts: notifications that people see, and that are
+// therefore checked although nobody waits for an answer (AHP-27).
 var (
 	artifact = object(
 		req("id", text), opt("kind", text), opt("uri", text), opt("path", text), opt("mime_type", text), opt("sha256", text),
@@ -123,8 +133,8 @@ var (
 	)
 )
 
-// Decisions, by their word. They are checked where somebody else made them: an external
-// handler, or a rule's own words.
+// Decisions, by their word. Only decisions that somebody else made are checked against
+// these: an external handler's, or those with members that a rule sets (AHP-38).
 var (
 	reasoned = object(req("reason", text), opt("metadata", dict))
 	plain    = object()
@@ -136,6 +146,7 @@ var (
 		"defer":    object(req("retry_after_ms", u64), opt("reason", text)),
 		"escalate": object(req("reason", text), opt("escalation_target", text)),
 	}
+	// Words and members of each type of event.
 	idleAnswers   = map[string]shape{"allow": plain, "defer": object(opt("reason", text))}
 	intentAnswers = map[string]shape{
 		"allow": object(req("detected_intent", text), req("confidence", number),

@@ -9,7 +9,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// answerQuery answers a question.
+// answerQuery answers ahp/query.
 func (h *Harness) answerQuery(ctx context.Context, c *Conn, who roster.Identity, params wire.Raw) (wire.Raw,
 	*rpcError,
 ) {
@@ -21,16 +21,19 @@ func (h *Harness) answerQuery(ctx context.Context, c *Conn, who roster.Identity,
 		return nil, err
 	}
 	answer, failure := h.decide(ctx, c, who, e)
+	// AHP-36: a query has no decision, so there is no refusal to send in its place.
 	if failure != nil {
 		return nil, refuse(codeHandler, "Handler error: %s", failure.Error())
 	}
 	return answer, nil
 }
 
-// knowing are the query types that ask for knowledge.
-var knowing = []string{"knowledge", "search", "facts", "memory", "context"}
+// knowledgeQueries are the query types that ask for facts. All others ask for
+// permission.
+var knowledgeQueries = []string{"knowledge", "search", "facts", "memory", "context"}
 
-// queryReply is the answer to a query.
+// queryReply is the result of ahp/query: yes, no or later, or facts if the question is
+// for knowledge.
 func (h *Harness) queryReply(ctx context.Context, who roster.Identity, e *Event, v policy.Verdict) (wire.Raw, error) {
 	out := struct {
 		Answer any    `json:"answer"`
@@ -39,8 +42,8 @@ func (h *Harness) queryReply(ctx context.Context, who roster.Identity, e *Event,
 	switch v.Action {
 	case policy.Allow:
 		out.Answer, out.Reason = "yes", ""
-		if slices.Contains(knowing, e.query) {
-			facts, err := h.recallFacts(ctx, who, e, e.question(), "", perceived)
+		if slices.Contains(knowledgeQueries, e.query) {
+			facts, err := h.recallFacts(ctx, who, e, e.question(), "", defaultFound)
 			if err != nil {
 				return nil, err
 			}

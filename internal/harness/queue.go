@@ -6,20 +6,23 @@ import (
 )
 
 const (
-	// maxTelemetry is how much telemetry waits; when there is more, the oldest is dropped.
+	// maxTelemetry and maxTelemetryBytes bound the telemetry that waits. Beyond, the oldest
+	// is dropped: the newest says most about what an agent is doing (AHP-47).
 	maxTelemetry      = 50_000
 	maxTelemetryBytes = 64 << 20
-	// maxKept is how much waits of what is never dropped; when there is more, senders wait.
+	// maxKept and maxKeptBytes bound what is never dropped. Beyond, senders wait (AHP-47).
 	maxKept      = 200_000
 	maxKeptBytes = 256 << 20
-	// maxFlush is how much goes into one write.
+	// maxFlush and maxFlushBytes bound one write, so that decisions do not wait behind it
+	// in the ledger.
 	maxFlush      = 5_000
 	maxFlushBytes = 1 << 20
 	maxKnown      = 50_000 // sessions
 )
 
-// queue holds notifications until they are written. Telemetry is bounded and loses its oldest;
-// the rest is never dropped.
+// queue holds notifications until Run writes them. mu guards all fields but the
+// channels. kick has room for one signal; drained is closed and replaced under mu, so
+// whoever has read it under mu misses none.
 type queue struct {
 	mu        sync.Mutex
 	telemetry fifo
@@ -32,19 +35,22 @@ type queue struct {
 	drained   chan struct{}      // closed and replaced when there is room again
 }
 
+// sessionID names a session: the id of the agent and the key of its session.
 type sessionID struct{ agent, session string }
 
-// fifo is a first-in, first-out list that counts its bytes.
+// fifo is a list, first in first out, that knows how many bytes its events have.
 type fifo struct {
 	items []*notification
 	bytes int
 }
 
+// push adds at the end.
 func (f *fifo) push(n *notification) {
 	f.items = append(f.items, n)
 	f.bytes += len(n.event)
 }
 
+// pop takes the oldest. The list must not be empty.
 func (f *fifo) pop() *notification {
 	n := f.items[0]
 	f.items[0] = nil
@@ -53,12 +59,14 @@ func (f *fifo) pop() *notification {
 	return n
 }
 
+// init makes the maps and channels. It is called once, before any other method.
 func (q *queue) init() {
 	q.kick, q.drained = make(chan struct{}, 1), make(chan struct{})
 	q.dropped, q.known = map[sessionID]int64{}, map[sessionID]bool{}
 }
 
-// add queues a notification, and never waits.
+// add queues a notification and never waits. Telemetry beyond the bounds pushes the
+// oldest out, which is counted for its session.
 func (q *queue) add(n *notification) {
 	q.mu.Lock()
 	q.next++
@@ -80,7 +88,9 @@ func (q *queue) add(n *notification) {
 	}
 }
 
-// waitForRoom waits while more than maxKept is queued of what is never dropped.
+// waitForRoom waits while more is queued of what is never dropped than there is room
+// for. The sender's own notification is queued already, so the bound is passed by one
+// per sender.
 func (q *queue) waitForRoom(ctx context.Context) {
 	for {
 		q.mu.Lock()
@@ -97,7 +107,8 @@ func (q *queue) waitForRoom(ctx context.Context) {
 	}
 }
 
-// firstSeen reports whether this node has not seen a session before, and remembers it.
+// firstSeen reports whether this node sees a session for the first time, and remembers
+// it.
 func (q *queue) firstSeen(agent, session string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -112,7 +123,9 @@ func (q *queue) firstSeen(agent, session string) bool {
 	return true
 }
 
-// takeBatch takes what goes into one write, in the order of arrival.
+// takeBatch takes what goes into one write, in the order of arrival over both queues,
+// with how many notifications of these sessions were dropped. The counts of other
+// sessions stay until they have an entry to be told in.
 func (q *queue) takeBatch() (all []*notification, dropped map[sessionID]int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -9,15 +9,19 @@ import (
 )
 
 const (
-	// maxLine is the longest message on a stream, and maxPost that of a POST.
+	// maxLine is the longest message on a stream, and maxPost that of a POST, in bytes. 2
+	// MiB is the limit of the reference server for a POST, so a client that works there
+	// works here.
 	maxLine = 16 << 20
 	maxPost = 2 << 20
-	// maxNesting is one less than the limit of the reference client's decoder, so that we accept
-	// nothing that it refuses.
+	// maxNesting is how deep lists and objects may be nested (AHP-6). It is one less than
+	// the limit of the reference client's decoder, so that we accept nothing that it
+	// refuses.
 	maxNesting = 127
 )
 
-// The codes of errors, as JSON-RPC and AHP have them.
+// The codes of errors. Those from -32700 to -32600 are JSON-RPC's, the others are AHP's
+// and ours.
 const (
 	codeParse        = -32700
 	codeInvalid      = -32600
@@ -30,7 +34,7 @@ const (
 	codeOverloaded   = -32005
 )
 
-// The methods.
+// The methods of AHP.
 const (
 	methodHandshake = "ahp/handshake"
 	methodEvent     = "ahp/event"
@@ -38,7 +42,8 @@ const (
 	methodBatch     = "ahp/batch"
 )
 
-// rpcError is an error as it is answered.
+// rpcError is an error as it is answered. Its text reaches the agent, so it says what
+// was wrong and what would be right, and never holds a secret.
 type rpcError struct {
 	code    int
 	message string
@@ -46,11 +51,13 @@ type rpcError struct {
 
 func (e *rpcError) Error() string { return e.message }
 
+// refuse makes the error that answers a message.
 func refuse(code int, format string, args ...any) *rpcError {
 	return &rpcError{code, fmt.Sprintf(format, args...)}
 }
 
-// message is one request or notification.
+// message is one request or notification. Its members share memory with the text that
+// was parsed.
 type message struct {
 	id     wire.Raw // as it came, which is how it is echoed; nil for a notification
 	method string
@@ -58,16 +65,20 @@ type message struct {
 	inside []map[string]wire.Raw // the members of params, of a payload in it, and of its arguments
 }
 
+// request reports whether somebody waits for an answer (AHP-3, AHP-4).
 func (m *message) request() bool { return m.id != nil }
 
-// parseMessage reads one message. If there is an error, m still has the id, as far as it could
-// be read, for the answer.
+// parseMessage parses one message. With an error, m still has the id if it could be
+// read, so that the answer reaches the call that waits for it.
 func parseMessage(text []byte) (m message, err *rpcError) {
-	if deeper(text, maxNesting) {
+	// First, and without recursion: a parser that goes as deep as the text does would not
+	// come back.
+	if nestedDeeper(text, maxNesting) {
 		return m, refuse(codeParse, "The message is nested deeper than %d levels.", maxNesting)
 	}
 	levels, problem := wire.Nested(text, "params", "payload", "arguments")
 	if problem != nil {
+		// AHP-5: valid JSON that is not an object is another mistake than broken JSON.
 		if first := bytes.TrimLeft(text, " \t\r\n"); len(first) > 0 && first[0] != '{' && wire.Raw(text).IsValid() {
 			return m, refuse(codeInvalid, "Invalid JSON-RPC message: it should be one object; several events go into %s.",
 				methodBatch)
@@ -98,8 +109,10 @@ func parseMessage(text []byte) (m message, err *rpcError) {
 	return m, nil
 }
 
-// deeper reports whether lists and objects are nested more than most levels deep.
-func deeper(text []byte, most int) bool {
+// nestedDeeper reports whether lists and objects are nested more than most levels deep. It
+// looks at brackets outside of strings and checks nothing else, so it may be called
+// with any bytes.
+func nestedDeeper(text []byte, most int) bool {
 	depth, quoted := 0, false
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
@@ -120,7 +133,8 @@ func deeper(text []byte, most int) bool {
 	return false
 }
 
-// resultReply is a response with a result.
+// resultReply is a response with a result. The id goes back byte for byte: the
+// reference client drops a response whose id is not the text that it sent (AHP-3).
 func resultReply(id, result wire.Raw) []byte {
 	out := make([]byte, 0, len(id)+len(result)+40)
 	out = append(out, `{"jsonrpc":"2.0","id":`...)
@@ -130,7 +144,8 @@ func resultReply(id, result wire.Raw) []byte {
 	return append(out, '}')
 }
 
-// errorReply is a response with an error; without an id it is null.
+// errorReply is a response with an error. Without an id it is null, as JSON-RPC has it;
+// the reference server writes "" (AHP-55).
 func errorReply(id wire.Raw, e *rpcError) []byte {
 	if id == nil {
 		id = wire.Raw("null")

@@ -20,66 +20,78 @@ func Protocol() protocol.Protocol {
 	}
 }
 
-// Config is what an operator sets.
+// Config is what an operator sets, under harness.* in the configuration. New fills in
+// the defaults. It does not change after New.
 type Config struct {
-	Timeout   time.Duration // after which clients give up; 10s when zero
+	Timeout   time.Duration // how long clients wait for an answer; 10s when zero
 	BatchSize int           // 100 when zero
 	MaxDepth  int64         // 10 when zero
-	// OnFailure is BlockOnFailure or ErrorOnFailure.
+	// OnFailure is what a client hears when the policy cannot be evaluated. Empty means
+	// BlockOnFailure: clients that fail open would read an error as permission (AHP-35).
 	OnFailure string
-	// HTTPHandshake says what a POST needs: HandshakeOff, HandshakeCredential or
-	// HandshakeSession.
+	// HTTPHandshake says which handshake a POST needs: HandshakeOff, HandshakeCredential or
+	// HandshakeSession. Streams always need one (AHP-20, AHP-21).
 	HTTPHandshake string
-	// Handlers are the URLs of external handlers, which answer a type of event.
+	// Handlers are the URLs of external handlers by the type of event that they answer.
+	// They are asked after the policy has allowed an event, so they can refuse and never
+	// permit more (AHP-52).
 	Handlers map[Type]string
-	// Compat are the transports whose clients are A3S Code.
+	// Compat are the transports whose clients may speak the dialect of A3S Code (AHP-53).
 	Compat map[string]bool
-	// SocketAgent is the name of the agent that the Unix socket stands for.
+	// SocketAgent is the name of the agent that every connection to the Unix socket acts
+	// as.
 	SocketAgent string
 	Version     string // of this program, as handshakes tell it
 }
 
-// What the answer is when the policy fails.
+// Values of Config.OnFailure.
 const (
 	BlockOnFailure = "block"
 	ErrorOnFailure = "error"
 )
 
-// Which handshake a POST needs.
+// Values of Config.HTTPHandshake: none, one for each key, or one for each session.
 const (
 	HandshakeOff        = "off"
 	HandshakeCredential = "credential"
 	HandshakeSession    = "session"
 )
 
-// The transports, as settings and entries name them.
+// The transports, as settings and entries name them. `harness stdio` arrives as one of
+// the last two.
 const (
 	TransportHTTP      = "http"
 	TransportWebSocket = "websocket"
 	TransportSocket    = "socket"
 )
 
-// longestTimeout is how long a client waits unless the handshake told it otherwise.
+// longestTimeout is how long the reference client waits for any answer. A longer
+// harness.timeout is announced in handshakes, but a call is not held for longer than
+// this: the client may not read it.
 const longestTimeout = 10 * time.Second
 
-// Harness answers the events of agents.
+// Harness answers the events of agents, over every transport. The server makes one, and
+// calls Run beside the listeners; it is safe for use by many goroutines. It keeps no
+// decision in memory: what a restart loses are queued notifications and the cache of
+// handshakes.
 type Harness struct {
 	Config
 	Knowledge *knowledge.Base
 
 	core  protocol.Core
 	notes queue
-	// unwritten is what the last write of Run has left.
-	unwritten []*session
-	calls     *http.Client // to external handlers
-	streams   streams
-	shaken    shaken
+	// unwritten are the sessions that the last write of Run could not write. Only Run uses
+	// it.
+	unwritten  []*session
+	calls      *http.Client // to external handlers
+	streams    streams
+	handshakes handshakes
 
 	rejected atomic.Int64 // notifications that were refused
 }
 
-// New makes the service over a core whose ledger has Projection. Run writes the notifications of
-// agents.
+// New makes the service over a core whose ledger has Projection. Nothing runs until Run
+// is called, but events are answered from now on.
 func New(core protocol.Core, c Config) *Harness {
 	if c.Timeout == 0 {
 		c.Timeout = longestTimeout
@@ -98,13 +110,16 @@ func New(core protocol.Core, c Config) *Harness {
 	return h
 }
 
-// holdTime is how long a call may be held: 80 % of what a client waits.
+// holdTime is how long one call may take, held by a gate or not: 80 % of the time that
+// a client waits (AHP-34). The rest is for the commit and for the way back.
 func (h *Harness) holdTime() time.Duration { return min(h.Config.Timeout, longestTimeout) * 8 / 10 }
 
-// Timers returns none: a call is held for seconds, by its own goroutine.
+// Timers returns no timers: a call is held for seconds, by the goroutine that answers
+// it.
 func (h *Harness) Timers() map[string]clock.Handler { return nil }
 
-// Run writes notifications until ctx ends, and then those that are left.
+// Run writes notifications until ctx ends. Then it waits for the open streams, since
+// they may still queue something, and writes what is left within flushTime.
 func (h *Harness) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		select {
@@ -124,7 +139,7 @@ func (h *Harness) Run(ctx context.Context) error {
 	return nil
 }
 
-// Stats are counters since the start.
+// Stats are counters since the start of this process, for /metrics.
 type Stats struct {
 	Rejected int64 // notifications that were refused
 	Dropped  int64 // telemetry that there was no room for
@@ -141,21 +156,26 @@ func (h *Harness) Stats() Stats {
 	}
 }
 
-// Conn is one client's connection, or one POST.
+// Conn is one connection of a client, or one POST. A transport makes it and passes it
+// to Handle with each message. It lives as long as the connection; its state is only
+// whether there was a handshake.
 type Conn struct {
 	transport string
-	who       func(context.Context) (roster.Identity, error)
-	stream    bool // needs a handshake of its own
-	compat    bool
-	shaken    atomic.Bool
+	// who tells the identity behind the connection. It is asked again for every message, so
+	// that a revoked key and a suspended agent are noticed (AHP-9).
+	who     func(context.Context) (roster.Identity, error)
+	stream  bool // needs a handshake of its own
+	compat  bool
+	greeted atomic.Bool
 }
 
+// newConn makes the state of a connection over a transport.
 func (h *Harness) newConn(transport string, who func(context.Context) (roster.Identity, error)) *Conn {
 	return &Conn{transport: transport, who: who, stream: transport != TransportHTTP, compat: h.Config.Compat[transport]}
 }
 
-// Reply is what becomes of a message.
-type Reply struct {
+// Outcome is what a transport does about a message: which text it sends back, if any.
+type Outcome struct {
 	JSON []byte // nil for no answer
 	// Notified says that it was a notification. A stream does not answer one, even if JSON is set.
 	Notified bool
@@ -163,21 +183,24 @@ type Reply struct {
 	Busy     bool // refused for now; the client may send it again
 }
 
-// Handle answers one message. It is the whole protocol; streams do the same in two steps, to
-// answer many messages side by side.
-func (h *Harness) Handle(ctx context.Context, c *Conn, text []byte) Reply {
+// Handle answers one message. It is the whole protocol for one message at a time.
+// Streams do the same in two steps, parseMessage and answerMessage, to answer many
+// messages side by side.
+func (h *Harness) Handle(ctx context.Context, c *Conn, text []byte) Outcome {
 	m, err := parseMessage(text)
 	if err != nil {
-		return Reply{JSON: errorReply(m.id, err), Broken: err.code == codeParse}
+		return Outcome{JSON: errorReply(m.id, err), Broken: err.code == codeParse}
 	}
 	return h.answerMessage(ctx, c, &m)
 }
 
-// answerMessage answers a message that could be read.
-func (h *Harness) answerMessage(ctx context.Context, c *Conn, m *message) Reply {
+// answerMessage answers a message that could be parsed. Identity comes first, then the
+// rate limit, then the method. A notification is not limited: it costs no decision, and
+// its queue is bounded.
+func (h *Harness) answerMessage(ctx context.Context, c *Conn, m *message) Outcome {
 	who, err := c.who(ctx)
 	if err != nil {
-		return Reply{
+		return Outcome{
 			JSON:     errorReply(m.id, refuse(codeUnauthorized, "unauthorized: %s", err.Error())),
 			Notified: !m.request(),
 		}
@@ -185,22 +208,22 @@ func (h *Harness) answerMessage(ctx context.Context, c *Conn, m *message) Reply 
 	if !m.request() {
 		if err := h.takeNotification(ctx, c, who, m); err != nil {
 			h.rejected.Add(1)
-			h.core.Log.Debug("a notification was refused", "agent", who.Name, "reason", err.message)
-			return Reply{JSON: errorReply(nil, err), Notified: true}
+			h.core.Log.Debug("notification refused", "agent", who.Name, "reason", err.message)
+			return Outcome{JSON: errorReply(nil, err), Notified: true}
 		}
-		return Reply{Notified: true}
+		return Outcome{Notified: true}
 	}
 	if later, over := h.refuseOverLimit(c, who, m); over {
 		return later
 	}
 	result, problem := h.answerRequest(ctx, c, who, m)
 	if problem != nil {
-		return Reply{JSON: errorReply(m.id, problem)}
+		return Outcome{JSON: errorReply(m.id, problem)}
 	}
-	return Reply{JSON: resultReply(m.id, result)}
+	return Outcome{JSON: resultReply(m.id, result)}
 }
 
-// answerRequest answers a request.
+// answerRequest dispatches a request by its method.
 func (h *Harness) answerRequest(ctx context.Context, c *Conn, who roster.Identity, m *message) (wire.Raw, *rpcError) {
 	switch m.method {
 	case methodHandshake:
@@ -210,7 +233,10 @@ func (h *Harness) answerRequest(ctx context.Context, c *Conn, who roster.Identit
 		return nil, refuse(codeMethod, "Method not found: %.80q. There are %s, %s, %s and %s.", m.method, methodHandshake,
 			methodEvent, methodBatch, methodQuery)
 	}
-	if c.stream && !c.shaken.Load() {
+	// AHP-20: the reference server has no such check, since it keeps no state. On a stream
+	// it costs nothing, and a client that skips the handshake also skips the check of
+	// versions.
+	if c.stream && !c.greeted.Load() {
 		return nil, refuse(codeHandshake, "handshake required: send %s first", methodHandshake)
 	}
 	switch m.method {

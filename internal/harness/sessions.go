@@ -15,7 +15,10 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Session is a session of an agent as operators see it.
+// Session is a session of an agent as operators see it. It opens with the first message
+// that names it, and ends with session_end; session_start opens it again. Nothing
+// closes it otherwise: an agent that is killed leaves an open session, which Heartbeat
+// shows. The same name of two agents is two sessions.
 type Session struct {
 	ID        string     `json:"id"`
 	Workspace string     `json:"workspace"`
@@ -27,7 +30,7 @@ type Session struct {
 	Heartbeat *Pulse     `json:"heartbeat"` // null when it never sent one
 	Errors    int64      `json:"errors"`
 
-	// Only where one session is shown.
+	// The rest is set only where one session is shown.
 	Statistics   *Statistics `json:"statistics,omitempty"`
 	Info         wire.Raw    `json:"info,omitzero"` // what the handshake said of the agent
 	Runs         []Report    `json:"runs,omitzero"`
@@ -38,7 +41,7 @@ type Session struct {
 	Next         string      `json:"next,omitempty"`
 }
 
-// Pulse is whether a session is alive.
+// Pulse tells whether a session that sends heartbeats is alive.
 type Pulse struct {
 	LastAt  time.Time `json:"last_at"`
 	DueAt   time.Time `json:"due_at"`
@@ -46,8 +49,8 @@ type Pulse struct {
 	Payload wire.Raw  `json:"payload,omitzero"` // of the last one; only where one session is shown
 }
 
-// beatWithin is how long a session may be silent that sends heartbeats: two and a half
-// times the minute that clients leave between them.
+// beatWithin is how long after a heartbeat the next one is due. A3S Code sends one a
+// minute; two and a half times that leaves room for one that is lost.
 const beatWithin = 150 * time.Second
 
 // Statistics count what became of a session's steps.
@@ -73,9 +76,12 @@ type SessionPage struct {
 	Next     string    `json:"next"`
 }
 
+// selectSession reads the columns that readSessions scans.
 const selectSession = "SELECT s.agent, s.session, s.workspace, s.opened_seq, s.opened_at, s.ended_at, " +
 	"s.beat_at, s.errors FROM harness_session s "
 
+// readSessions reads sessions with the names of their agents. last is the entry that
+// opened the last of them, from which the next page goes on.
 func (h *Harness) readSessions(ctx context.Context, where string, args ...any) (all []Session, last int64, err error) {
 	all, err = store.All(h.core.DB.Reading(ctx), func(scan store.Scan) (s Session, err error) {
 		var opened, ended, beat int64
@@ -95,7 +101,9 @@ func (h *Harness) readSessions(ctx context.Context, where string, args ...any) (
 	return all, last, h.addNamesAndTimes(ctx, all)
 }
 
-// addNamesAndTimes adds names, and when something last happened.
+// addNamesAndTimes adds the names of agents, and when something last happened. The
+// latter is one query per session: a column would be one more row to write with every
+// decision.
 func (h *Harness) addNamesAndTimes(ctx context.Context, all []Session) error {
 	var ids []string
 	for _, s := range all {
@@ -119,7 +127,8 @@ func (h *Harness) addNamesAndTimes(ctx context.Context, all []Session) error {
 	return nil
 }
 
-// SessionFilter selects the sessions of one workspace.
+// SessionFilter selects the sessions of one workspace, or a page of the timeline of one
+// session.
 type SessionFilter struct {
 	Workspace string // "" for the one that the caller is confined to, or the first
 	Agent     string // its name or id; "" for every agent
@@ -127,8 +136,9 @@ type SessionFilter struct {
 	Limit     int    // 1 to wire.MaxPage
 }
 
-// place is the workspace that the caller may see, and the entry before which the page begins.
-func (f *SessionFilter) place(ctx context.Context) (workspace string, before int64, err error) {
+// bounds is the workspace that the caller may see, and the entry before which the page
+// begins.
+func (f *SessionFilter) bounds(ctx context.Context) (workspace string, before int64, err error) {
 	if workspace, err = roster.WorkspaceOf(ctx, f.Workspace); err != nil {
 		return "", 0, err
 	}
@@ -142,7 +152,7 @@ func (f *SessionFilter) place(ctx context.Context) (workspace string, before int
 // Sessions lists sessions, the newest first, as far as the caller may see them.
 func (h *Harness) Sessions(ctx context.Context, f SessionFilter) (SessionPage, error) {
 	page := SessionPage{Sessions: []Session{}}
-	workspace, before, err := f.place(ctx)
+	workspace, before, err := f.bounds(ctx)
 	if err != nil {
 		return page, err
 	}
@@ -170,7 +180,7 @@ func (h *Harness) Sessions(ctx context.Context, f SessionFilter) (SessionPage, e
 // Session reads one session with its reports and a page of its timeline, as far as the caller
 // may see it. Where two agents have a session of that id and none is named, it is the newest.
 func (h *Harness) Session(ctx context.Context, id string, f SessionFilter) (Session, error) {
-	workspace, before, err := f.place(ctx)
+	workspace, before, err := f.bounds(ctx)
 	if err != nil {
 		return Session{}, err
 	}
@@ -192,7 +202,7 @@ func (h *Harness) Session(ctx context.Context, id string, f SessionFilter) (Sess
 	}
 	if len(found) == 0 {
 		return Session{}, fault.New(fault.NotFound,
-			"There is no session %.80q in workspace %q. GET /ops/sessions lists those there are.", key, workspace)
+			"There is no session %.80q in workspace %q. GET /ops/sessions lists the sessions.", key, workspace)
 	}
 	s := found[0]
 	if err := h.addDetail(ctx, &s, opened); err != nil {
@@ -202,7 +212,7 @@ func (h *Harness) Session(ctx context.Context, id string, f SessionFilter) (Sess
 	return s, err
 }
 
-// addDetail adds what is only shown of one session.
+// addDetail adds what is shown only of a single session.
 func (h *Harness) addDetail(ctx context.Context, s *Session, openedSeq int64) error {
 	first, err := h.core.Ledger.Entry(ctx, openedSeq)
 	if err != nil {
@@ -228,10 +238,11 @@ func (h *Harness) addDetail(ctx context.Context, s *Session, openedSeq int64) er
 	return nil
 }
 
-// maxRuns is how many runs of a session are shown, the newest.
+// maxRuns is how many runs of a session are shown: the newest.
 const maxRuns = 100
 
-// readReports adds the newest reports of a type to the session.
+// readReports adds the newest reports of a type to the session. The table holds where a
+// report is; the report itself is read out of its entry.
 func (h *Harness) readReports(ctx context.Context, s *Session, typ Type, most int) error {
 	return store.Each(h.core.DB.Reading(ctx), func(scan store.Scan) error {
 		var seq, place int64
@@ -248,7 +259,7 @@ func (h *Harness) readReports(ctx context.Context, s *Session, typ Type, most in
 		"seq DESC, place DESC LIMIT $4", s.AgentID, s.ID, string(typ), most)
 }
 
-// addReport adds a report to the session, by its type.
+// addReport adds a report to the session by its type.
 func (s *Session) addReport(typ Type, report Report) {
 	switch typ {
 	case RunLifecycle:
@@ -267,7 +278,8 @@ func (s *Session) addReport(typ Type, report Report) {
 	}
 }
 
-// readReport reads a notification out of its entry.
+// readReport reads one notification out of its entry. session.reported is not erased,
+// so it is there.
 func (h *Harness) readReport(ctx context.Context, seq, place int64) (Report, error) {
 	entry, err := h.core.Ledger.Entry(ctx, seq)
 	if err != nil {
@@ -287,6 +299,8 @@ func (h *Harness) readReport(ctx context.Context, seq, place int64) (Report, err
 	return Report{time.UnixMicro(b.Notes[place].At).UTC(), event.Payload}, err
 }
 
+// countSteps counts the steps of a session by what became of them, from the ledger's
+// index by trace.
 func (h *Harness) countSteps(ctx context.Context, s *Session) (*Statistics, error) {
 	out := &Statistics{Errors: s.Errors}
 	for kind, n := range map[string]*int64{

@@ -295,7 +295,8 @@ func TestContextAndMemoryComeFromWhatIsKnown(t *testing.T) {
 			injected["facts"].([]any)[0].(map[string]any)["source"] != "" {
 			t.Errorf("%+v", injected)
 		}
-		query := `{"jsonrpc":"2.0","id":"q","method":"ahp/query","params":{"session_id":"s1","agent_id":"a","query_type":"knowledge","payload":{"question":"billing invoices"}}}`
+		query := `{"jsonrpc":"2.0","id":"q","method":"ahp/query","params":{"session_id":"s1","agent_id":"a",` +
+			`"query_type":"knowledge","payload":{"question":"billing invoices"}}}`
 		if got := n.harness.Handle(t.Context(), c, []byte(query)); !strings.Contains(string(got.JSON), "architecture.md") {
 			t.Errorf("%s", got.JSON)
 		}

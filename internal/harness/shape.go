@@ -9,30 +9,34 @@ import (
 	"signalbox/internal/wire"
 )
 
-// shape checks that a value has the form that the protocol fixes. Members that a shape
-// does not name are passed over: the protocol ignores them everywhere.
+// shape checks that a JSON value has the form that AHP fixes. The error is a *misfit
+// that says where and what would fit. Members that a shape does not name are ignored
+// (AHP-7). raw must be valid JSON.
 type shape func(raw wire.Raw) error
 
-// member is one member of an object.
+// member is one member of an object shape.
 type member struct {
 	name  string
 	shape shape
 	need  need
 }
 
+// need says whether a member may be absent.
 type need int
 
 const (
 	required need = iota
-	optional      // null is as good as absent
+	optional      // null is the same as absent
 	absent        // may be absent but not null
 )
 
+// req, opt and dflt make the three kinds of members; see need.
 func req(name string, s shape) member  { return member{name, s, required} }
 func opt(name string, s shape) member  { return member{name, s, optional} }
 func dflt(name string, s shape) member { return member{name, s, absent} }
 
-// misfit is the error about a value that does not have its shape: where, and what would fit.
+// misfit is the error about a value that does not fit: the path to it, and what would
+// fit. Its text goes to the agent.
 type misfit struct{ path, text string }
 
 func (m *misfit) Error() string {
@@ -42,9 +46,11 @@ func (m *misfit) Error() string {
 	return m.path + ": " + m.text
 }
 
+// misfitf makes a misfit about the value itself. within adds the path on the way out.
 func misfitf(format string, args ...any) error { return &misfit{"", fmt.Sprintf(format, args...)} }
 
-// within puts the name of a member or an item before the path.
+// within puts the name of a member, or the index of an item, before the path of a
+// misfit.
 func within(name string, err error) error {
 	m, ok := err.(*misfit) //nolint:errorlint // shapes return nothing else, and do not wrap
 	if !ok {
@@ -57,8 +63,10 @@ func within(name string, err error) error {
 	return &misfit{path, m.text}
 }
 
+// free fits any JSON.
 func free(wire.Raw) error { return nil }
 
+// text fits a string. NUL is refused because no database stores it.
 func text(raw wire.Raw) error {
 	if _, ok := wire.Text(raw); !ok {
 		return misfitf("should be a string without NUL, and is %s", shown(raw))
@@ -66,6 +74,7 @@ func text(raw wire.Raw) error {
 	return nil
 }
 
+// flag fits true and false.
 func flag(raw wire.Raw) error {
 	if k := raw.Kind(); k != 't' && k != 'f' {
 		return misfitf("should be true or false, and is %s", shown(raw))
@@ -73,6 +82,7 @@ func flag(raw wire.Raw) error {
 	return nil
 }
 
+// number fits any number that a float64 can hold.
 func number(raw wire.Raw) error {
 	if _, err := strconv.ParseFloat(string(raw), 64); raw.Kind() != '0' || err != nil {
 		return misfitf("should be a number, and is %s", shown(raw))
@@ -80,7 +90,8 @@ func number(raw wire.Raw) error {
 	return nil
 }
 
-// whole is a number without a fraction, 0 or more, of so many bits.
+// whole fits an integer of 0 or more, of so many bits, written without fraction or
+// exponent: the reference decoder refuses 1.0.
 func whole(bits int) shape {
 	return func(raw wire.Raw) error {
 		if _, err := strconv.ParseUint(string(raw), 10, bits); raw.Kind() != '0' || err != nil {
@@ -90,7 +101,7 @@ func whole(bits int) shape {
 	}
 }
 
-// signed is a number without a fraction of so many bits.
+// signed fits an integer of so many bits, written without fraction or exponent.
 func signed(bits int) shape {
 	return func(raw wire.Raw) error {
 		if _, err := strconv.ParseInt(string(raw), 10, bits); raw.Kind() != '0' || err != nil {
@@ -100,6 +111,7 @@ func signed(bits int) shape {
 	}
 }
 
+// dict fits any object.
 func dict(raw wire.Raw) error {
 	if raw.Kind() != '{' {
 		return misfitf("should be an object, and is %s", shown(raw))
@@ -107,7 +119,7 @@ func dict(raw wire.Raw) error {
 	return nil
 }
 
-// list is any number of values of one shape.
+// list fits a list whose items all fit.
 func list(item shape) shape {
 	return func(raw wire.Raw) error {
 		if raw.Kind() != '[' {
@@ -126,7 +138,7 @@ func list(item shape) shape {
 	}
 }
 
-// word is one of a few strings.
+// word fits one of these strings, compared exactly.
 func word(known ...string) shape {
 	return func(raw wire.Raw) error {
 		if got, ok := wire.Text(raw); !ok || !slices.Contains(known, got) {
@@ -136,8 +148,8 @@ func word(known ...string) shape {
 	}
 }
 
-// wordOr is one of a few strings, or an object with a text of one's own, such as
-// {"custom": "…"}.
+// wordOr fits one of these strings, or an object with one member that holds a text of
+// the agent's own, such as {"custom": "…"}.
 func wordOr(other string, known ...string) shape {
 	own, plain := object(req(other, text)), word(known...)
 	return func(raw wire.Raw) error {
@@ -151,7 +163,9 @@ func wordOr(other string, known ...string) shape {
 	}
 }
 
-// oneKey is an object with exactly one member, which says what its value is.
+// oneKey fits an object with exactly one member, whose name selects the shape of its
+// value. Its only use is the target of context_perception, so the error lists those
+// keys.
 func oneKey(variants map[string]shape) shape {
 	return func(raw wire.Raw) error {
 		members, err := wire.Members(raw)
@@ -173,7 +187,7 @@ func oneKey(variants map[string]shape) shape {
 	}
 }
 
-// object has these members, and perhaps others.
+// object fits an object with these members, and perhaps others.
 func object(members ...member) shape {
 	return func(raw wire.Raw) error {
 		if raw.Kind() != '{' {

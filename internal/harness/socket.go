@@ -19,20 +19,23 @@ import (
 	"signalbox/internal/wire"
 )
 
-// SocketFile is the Unix socket in the data folder.
+// SocketFile is the name of the Unix socket in the data folder.
 const SocketFile = "ahp.sock"
 
-// maxAddress is the longest path that a Unix socket can be bound to.
+// maxAddress is the longest path that is used to bind or dial, in bytes. The kernel's
+// limit is 108; test folders and long home folders are beyond it.
 const maxAddress = 100
 
-// Listen makes the Unix socket at the path, for this user only. It takes the place of
-// one that a server left behind, and not of one that somebody listens on.
+// Listen makes the Unix socket at the path, for this user only (AHP-16). It takes the
+// place of a socket that a dead server left behind, and fails if somebody listens on
+// it.
 func Listen(ctx context.Context, path string) (net.Listener, error) {
-	if answers(ctx, path) {
-		return nil, fault.New(fault.Conflict, "Somebody listens on %s already.", path)
+	if isListening(ctx, path) {
+		return nil, fault.New(fault.Conflict, "Another process listens on %s.", path)
 	}
-	// It is bound in a folder that nobody else may enter, and moved to its place when it
-	// has its mode: at no moment can others connect.
+	// AHP-16: it is bound inside a folder that nobody else may enter, and moved to its
+	// place once it has its mode. Between bind and chmod a socket has the mode of the
+	// umask, and others could connect.
 	private, err := os.MkdirTemp(filepath.Dir(path), ".ahp-*")
 	if err != nil {
 		return nil, cannotListen(err, path)
@@ -48,6 +51,8 @@ func Listen(ctx context.Context, path string) (net.Listener, error) {
 	if err != nil {
 		return nil, cannotListen(err, path)
 	}
+	// The path it would unlink is the temporary one. The file stays, and the next Listen
+	// replaces it.
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
 	if err = os.Chmod(filepath.Join(private, "s"), 0o600); err == nil {
 		err = os.Rename(filepath.Join(private, "s"), path)
@@ -59,8 +64,8 @@ func Listen(ctx context.Context, path string) (net.Listener, error) {
 	return l, nil
 }
 
-// answers reports whether somebody listens on a socket.
-func answers(ctx context.Context, path string) bool {
+// isListening reports whether somebody listens on a socket.
+func isListening(ctx context.Context, path string) bool {
 	short, done, err := shorten(path)
 	if err != nil {
 		return false
@@ -74,12 +79,15 @@ func answers(ctx context.Context, path string) bool {
 	return true
 }
 
+// cannotListen explains an error of Listen.
 func cannotListen(err error, path string) error {
 	return fault.Wrap(err, fault.StoreReadOnly,
 		"Cannot make the Unix socket %s. Check that this user may write to its folder.", path)
 }
 
-// shorten is a path to the same place that is short enough for a socket.
+// shorten returns a path to the same file that is short enough for a socket: through
+// the open folder in /proc. done closes the folder, and may be called once the socket
+// is bound or connected.
 func shorten(path string) (short string, done func(), err error) {
 	if len(path) <= maxAddress {
 		return path, func() {}, nil
@@ -91,7 +99,8 @@ func shorten(path string) (short string, done func(), err error) {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)), func() { _ = dir.Close() }, nil
 }
 
-// ServeSocket answers on a listener until ctx ends.
+// ServeSocket answers connections to the Unix socket until ctx ends, and returns when
+// the last one is closed. Requests under way are finished.
 func (h *Harness) ServeSocket(ctx context.Context, l net.Listener) error {
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
@@ -113,8 +122,8 @@ func (h *Harness) ServeSocket(ctx context.Context, l net.Listener) error {
 			continue
 		}
 		open.Go(func() {
-			if err := samePerson(conn); err != nil {
-				h.core.Log.Warn("a connection to the Unix socket was refused", "error", err.Error())
+			if err := checkPeer(conn); err != nil {
+				h.core.Log.Warn("connection to the Unix socket refused", "error", err.Error())
 				_ = conn.Close()
 				return
 			}
@@ -124,8 +133,9 @@ func (h *Harness) ServeSocket(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// samePerson refuses a peer that is neither this user nor root.
-func samePerson(conn net.Conn) error {
+// checkPeer refuses a peer that is neither this user nor root (AHP-16). The mode of
+// the file says the same; this also holds when somebody has changed the mode.
+func checkPeer(conn net.Conn) error {
 	unix, ok := conn.(*net.UnixConn)
 	if !ok {
 		return nil
@@ -147,8 +157,8 @@ func samePerson(conn net.Conn) error {
 	return nil
 }
 
-// localAgent is the agent that connections to the Unix socket act as. It is added on first use,
-// so that it can be suspended, limited and named in rules like any other.
+// localAgent is the agent that connections to the Unix socket act as. It is added on
+// first use, so that it can be suspended, limited and named in rules like any other.
 func (h *Harness) localAgent(ctx context.Context) (roster.Identity, error) {
 	name := h.Config.SocketAgent
 	who, err := h.core.Roster.Named(ctx, roster.DefaultWorkspace, name)
@@ -164,7 +174,7 @@ func (h *Harness) localAgent(ctx context.Context) (roster.Identity, error) {
 	return h.core.Roster.Named(ctx, roster.DefaultWorkspace, name)
 }
 
-// lines is a stream of lines.
+// lines is a Unix socket as a stream: one line is one message.
 type lines struct {
 	conn net.Conn
 	in   *bufio.Reader
@@ -172,10 +182,15 @@ type lines struct {
 	out  error      // why nothing more can be written
 }
 
+// newLines makes a stream of a connection. The buffer is small: most messages have a
+// few hundred bytes, and there may be thousands of connections.
 func newLines(conn net.Conn) *lines { return &lines{conn: conn, in: bufio.NewReaderSize(conn, 8<<10)} }
 
+// read returns the next line. Only one goroutine reads.
 func (l *lines) read() ([]byte, error) { return readLine(l.in) }
 
+// write sends one line. After an error the connection is closed and every later write
+// fails with it.
 func (l *lines) write(text []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -189,12 +204,15 @@ func (l *lines) write(text []byte) error {
 	return l.out
 }
 
+// close ends the connection.
 func (l *lines) close() { _ = l.conn.Close() }
 
-// errTooLong says that one line is too long. The next ones can be read.
+// errTooLong says that one line is longer than maxLine. The lines after it can be read
+// (AHP-15).
 var errTooLong = errors.New("the line is too long")
 
-// readLine reads a line without its line break, which the last one may lack.
+// readLine reads a line without its line break; the last line may lack one. A line that
+// is too long is read to its end and not kept.
 func readLine(r *bufio.Reader) ([]byte, error) {
 	var line []byte
 	tooLong := false

@@ -77,7 +77,8 @@ SELECT agent, 'ahp:' || session, digest, gate, good_for, CASE WHEN NOT once THEN
 DROP TABLE harness_gate;
 `}}
 
-// The kinds of entries.
+// The kinds of entries. They are stored: a kind is never renamed, and its meaning never
+// changes.
 const (
 	kindAllowed  = "step.allowed"
 	kindBlocked  = "step.blocked"
@@ -91,10 +92,11 @@ const (
 	kindReported = "session.reported" // what people see of a session
 )
 
-// stepKinds are those of decisions of the policy.
+// stepKinds are the kinds with a decision of the policy in them.
 var stepKinds = []string{kindAllowed, kindBlocked, kindModified, kindDeferred, kindHeld}
 
-// Projection is what the entries do to the tables.
+// Projection is what the entries do to the tables. step.allowed and its like do
+// nothing: a decision costs one entry and no row.
 func Projection() ledger.Projection {
 	p := ledger.Projection{
 		Name: "harness",
@@ -109,11 +111,12 @@ func Projection() ledger.Projection {
 	return p
 }
 
+// applyHeld makes the approval that the held step waits for.
 func applyHeld(tx *store.Tx, e *ledger.Entry, b *step) {
 	gate.SetApproval(tx, b.approval(sessionOf(e.Trace, b.Agent)), e.At)
 }
 
-// settled is the body of step.settled.
+// settled is the body of step.settled: the outcome of a gate as it was answered.
 type settled struct {
 	Agent  string   `json:"agent"`
 	Digest string   `json:"digest"`
@@ -122,6 +125,7 @@ type settled struct {
 	Answer wire.Raw `json:"answer"`
 }
 
+// applySettled takes one use from the approval, if the outcome was an approval.
 func applySettled(tx *store.Tx, _ *ledger.Entry, b *settled) {
 	if b.Used {
 		gate.TakeUse(tx, b.Gate)
@@ -134,27 +138,30 @@ type opened struct {
 	Info  wire.Raw `json:"info,omitzero"` // what the handshake said
 }
 
+// applyOpened adds the session. appendEntries has made sure that there is none of that
+// name.
 func applyOpened(tx *store.Tx, e *ledger.Entry, b *opened) {
 	tx.Exec("INSERT INTO harness_session (agent, session, workspace, opened_seq, opened_at, ended_at, beat_at, errors, "+
 		"greeted) VALUES ($1, $2, $3, $4, $5, 0, 0, 0, $6)",
 		b.Agent, e.Subject, e.Workspace, e.Seq, e.At.UnixMicro(), b.Info != nil)
 }
 
-// notes is the body of session.noted and session.reported: what arrived meanwhile, in
-// the order of arrival.
+// notes is the body of session.noted and session.reported: what arrived since the entry
+// before, in the order of arrival.
 type notes struct {
 	Agent   string `json:"agent"`
 	Dropped int64  `json:"dropped,omitzero"` // telemetry that there was no room for
 	Notes   []note `json:"notes"`
 }
 
-// note is one notification.
+// note is one notification with the event as the agent sent it.
 type note struct {
 	At    int64    `json:"at"` // of arrival, in microseconds
 	Type  Type     `json:"type"`
 	Event wire.Raw `json:"event"`
 }
 
+// applyReported does what the notifications do to the session.
 func applyReported(tx *store.Tx, e *ledger.Entry, b *notes) error {
 	for i, n := range b.Notes {
 		if err := applyNote(tx, e, b.Agent, int64(i), n); err != nil {
@@ -164,6 +171,9 @@ func applyReported(tx *store.Tx, e *ledger.Entry, b *notes) error {
 	return nil
 }
 
+// applyNote updates the session, and the newest report of the note's type. AHP-49:
+// reports overtake one another, so a report replaces one that is not newer by its own
+// time, and a run that has ended is never taken back to one that has not.
 func applyNote(tx *store.Tx, e *ledger.Entry, agent string, place int64, n note) error {
 	where := " WHERE agent = $1 AND session = $2"
 	switch n.Type {
@@ -192,8 +202,10 @@ func applyNote(tx *store.Tx, e *ledger.Entry, agent string, place int64, n note)
 	}
 	run, _ := wire.Text(b.Payload.RunID)
 	status, _ := wire.Text(b.Payload.Status)
-	tx.Exec(`INSERT INTO harness_report (agent, session, type, run_id, seq, place, updated_at, final) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
-ON CONFLICT (agent, session, type, run_id) DO UPDATE SET seq = excluded.seq, place = excluded.place, updated_at = excluded.updated_at, final = excluded.final
+	tx.Exec(`INSERT INTO harness_report (agent, session, type, run_id, seq, place, updated_at, final)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+ON CONFLICT (agent, session, type, run_id) DO UPDATE SET
+  seq = excluded.seq, place = excluded.place, updated_at = excluded.updated_at, final = excluded.final
 WHERE excluded.updated_at >= harness_report.updated_at AND (excluded.final OR NOT harness_report.final)`,
 		agent, e.Subject, string(n.Type), keyOf(run), e.Seq, place, updatedAt(b.Payload.UpdatedAt, n.At),
 		n.Type == RunLifecycle && isFinal(status))
@@ -205,8 +217,8 @@ func isFinal(status string) bool {
 	return status == "completed" || status == "failed" || status == "cancelled"
 }
 
-// updatedAt is when a report says that it was true. Reports may overtake one another, so
-// their own time counts; one that cannot be read is as new as its arrival.
+// updatedAt is the time at which a report says it was true, in microseconds. One that
+// cannot be parsed counts from its arrival.
 func updatedAt(raw wire.Raw, arrived int64) int64 {
 	said, _ := wire.Text(raw)
 	if at, err := time.Parse(time.RFC3339Nano, strings.TrimSpace(said)); err == nil {

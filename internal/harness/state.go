@@ -15,26 +15,31 @@ import (
 	"signalbox/internal/wire"
 )
 
-// retryPending is after how long a client should ask again while a gate waits. The next call is
-// held too, so there is no hurry.
+// retryPending is after how long a client should ask again while a gate is open. The
+// next call is held too, so a short pause costs little, and a person's decision arrives
+// soon.
 const retryPending = 2 * time.Second
 
+// millis is a duration as members of AHP have it: at least 1, because 0 reads as "at
+// once" and a client would ask in a loop.
 func millis(d time.Duration) *int64 {
 	ms := max(1, d.Milliseconds())
 	return &ms
 }
 
-// failClosed marks an answer that nobody decided.
+// failClosed marks an answer that nobody decided (AHP-35).
 var failClosed = map[string]any{"fail_closed": true}
 
-// refusal is a no in the words of the event's type.
+// refusal denies an event in the words of its type.
 func refusal(e *Event, reason string) Answer {
 	switch {
 	case e.Type == Idle: // it can only be put off; members beside the reason are for generic decoders
+		// AHP-37: retry_after_ms is for decoders that know the generic decisions only.
 		return Answer{Decision: "defer", Reason: reason, RetryAfterMS: millis(time.Minute)}
 	case e.Type == RateLimit:
 		return Answer{Decision: "skip", Reason: reason}
 	case e.Type == Confirmation && e.compat:
+		// AHP-54.
 		// A3S Code cannot decode a reject, and goes on if it cannot decode the answer.
 		return Answer{Decision: "escalate", Reason: reason}
 	case e.Type == Confirmation:
@@ -43,7 +48,7 @@ func refusal(e *Event, reason string) Answer {
 	return Answer{Decision: "block", Reason: reason}
 }
 
-// failureAnswer is the refusal when no decision could be made: nothing is allowed by accident.
+// failureAnswer denies an event about which no decision could be made.
 func failureAnswer(e *Event, reason string) Answer {
 	a := refusal(e, reason)
 	a.Metadata = failClosed
@@ -51,6 +56,7 @@ func failureAnswer(e *Event, reason string) Answer {
 }
 
 // postponement asks a client to ask again later, in the words of the event's type.
+// Types without such a word are blocked, with a reason that says so.
 func postponement(t Type, reason string, after time.Duration) Answer {
 	switch t {
 	case RateLimit:
@@ -64,13 +70,14 @@ func postponement(t Type, reason string, after time.Duration) Answer {
 	}
 }
 
-// permission is a plain yes in the words of the event's type.
+// permission allows an event in the words of its type.
 func permission(e *Event) Answer {
 	switch e.Type {
 	case Planning:
 		var offered struct {
 			Strategies []wire.Raw `json:"available_strategies"`
 		}
+		// A client that offers nothing gets "none", which every client has to know.
 		a := Answer{Decision: "allow", SelectedStrategy: wire.Raw(`"none"`)}
 		if wire.UnmarshalPart(e.Payload, &offered) == nil && len(offered.Strategies) > 0 {
 			a.SelectedStrategy = offered.Strategies[0]
@@ -89,7 +96,9 @@ func permission(e *Event) Answer {
 	}
 }
 
-// modification is the answer of a rule that says modify.
+// modification is the answer when a rule says modify. policy.Parse lets rules modify
+// only at points that have such an answer; the error is for a policy that was stored by
+// another version.
 func modification(e *Event, set map[string]any) (Answer, error) {
 	switch e.Type {
 	case ContextPerception:
@@ -100,11 +109,12 @@ func modification(e *Event, set map[string]any) (Answer, error) {
 		payload, err := patch(e.Payload, set)
 		return Answer{Decision: "modify", ModifiedPayload: payload}, err
 	default:
-		return Answer{}, fmt.Errorf("a rule says modify, which %s cannot be", e.Type)
+		return Answer{}, fmt.Errorf("a rule says modify, which %s does not support", e.Type)
 	}
 }
 
-// patch merges set into a JSON object, or makes one of what is not. Numbers keep their digits.
+// patch merges set into a JSON object, or into an empty one if raw is another value.
+// Numbers keep their digits: 1.10 stays 1.10, and an integer beyond 2^53 stays exact.
 func patch(raw wire.Raw, set map[string]any) (wire.Raw, error) {
 	var value any
 	if err := policy.DecodeData(raw, &value); err != nil {
@@ -118,7 +128,9 @@ func patch(raw wire.Raw, set map[string]any) (wire.Raw, error) {
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
 }
 
-// policyEvent is what rules see of an event.
+// policyEvent is the view of the event that rules see. Texts that most rules read are
+// taken from the payload here; the whole payload is decoded by Fill, only if a rule
+// reads it. It must depend on the stored event alone, since replay makes it again.
 func (e *Event) policyEvent(trace string) policy.Event {
 	argument := func(names ...string) string { return (&Event{members: e.arguments}).text(names...) }
 	out := policy.Event{
@@ -136,7 +148,8 @@ func (e *Event) policyEvent(trace string) policy.Event {
 	return out
 }
 
-// question is the text that an event is about.
+// question is the text that the event is about, under whichever name its type has for
+// it.
 func (e *Event) question() string {
 	if e.Type == ContextPerception {
 		return (&Event{members: e.inside("context")}).text("query", "current_task")
@@ -145,7 +158,8 @@ func (e *Event) question() string {
 		"current_usage")
 }
 
-// fillData decodes what rules see as data. It was checked before, so it can be decoded.
+// fillData decodes what rules see as data. The event was checked before, so errors
+// cannot happen; what is not an object is absent for rules.
 func (e *Event) fillData(p *policy.Event) {
 	var whole struct {
 		Payload  any            `json:"payload"`
@@ -158,10 +172,13 @@ func (e *Event) fillData(p *policy.Event) {
 	p.Metadata = whole.Metadata
 }
 
-// maxKey is the longest name that is used as it is in entries and tables.
+// maxKey is the longest name of a session, a run or a tool that entries and tables hold
+// as it is.
 const maxKey = 200 // bytes
 
-// keyOf is the name under which a session is stored: its own, or its hash if that is too long.
+// keyOf is the key under which a name of an agent's choice is stored: the name, or its
+// hash if it is too long for an index. Everything that stores or looks up a session
+// goes through it.
 func keyOf(name string) string {
 	if len(name) <= maxKey {
 		return name
@@ -169,23 +186,31 @@ func keyOf(name string) string {
 	return "sha256:" + digestOf([]byte(name))
 }
 
-// traceOf ties together everything of one session of an agent.
+// traceOf is the trace of one session: it ties its steps, gates and notifications
+// together. It starts with the agent's id, so two agents may use the same session name
+// and never meet.
 func traceOf(agentID, key string) string { return "session:" + agentID + ":" + key }
 
-// sessionOf is the session in a trace.
+// sessionOf is the key of the session in a trace: the inverse of traceOf.
 func sessionOf(trace, agentID string) string { return strings.TrimPrefix(trace, traceOf(agentID, "")) }
 
-// subject is what a step is about, as its entry says: the tool, or the type of what has none.
+// subject is the subject of the step's entry: the tool, or the type of an event without
+// one.
 func (e *Event) subject() string { return keyOf(cmp.Or(e.tool(), string(e.Type))) }
 
+// tool is the name of the tool. The document has tool_name, A3S Code sends tool.
 func (e *Event) tool() string { return e.text("tool_name", "tool") }
 
-// digest is what an approval is good for: this type of event with this payload, however it is
-// written.
+// digest is what an approval is bound to (AHP-41): the type and the payload in
+// canonical form, so that spaces and the order of members do not matter. Timestamp,
+// metadata and context are not part of it, since they differ when an agent asks for the
+// same again (AHP-42).
 func (e *Event) digest() string {
 	return digestOf([]byte(e.Type), []byte{0}, wire.Canonical(e.Payload))
 }
 
+// digestOf is the SHA-256 of the parts, in hexadecimal. Callers put a separator between
+// parts of variable length.
 func digestOf(parts ...[]byte) string {
 	h := sha256.New()
 	for _, p := range parts {

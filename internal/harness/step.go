@@ -12,14 +12,18 @@ import (
 	"signalbox/internal/wire"
 )
 
-// step is the body of the entries about decisions of the policy.
+// step is the body of the entries about decisions: what was asked, what the policy said
+// and why, and what was answered. It is written once, before the answer goes out, and
+// never changes. The event is kept byte for byte, so that policy replay decides about
+// exactly what the agent sent.
 type step struct {
 	stepHead
 	Decision rulebook.Record `json:"decision"`
 	Event    wire.Raw        `json:"event"`
 }
 
-// stepHead is a step without its decision and its event.
+// stepHead is a step without its decision and its event. Its JSON names are stored:
+// never rename one.
 type stepHead struct {
 	Agent       string   `json:"agent"`
 	AgentID     string   `json:"agent_id"` // what the agent calls itself
@@ -36,13 +40,14 @@ type stepHead struct {
 	Answer      wire.Raw `json:"answer,omitzero"` // none yet when a gate was opened
 }
 
-// stepText is what is encoded of a step: all but its event.
+// stepText is what the encoder writes of a step. The event is spliced in afterwards.
 type stepText struct {
 	*stepHead
 	Decision *rulebook.Plain `json:"decision"`
 }
 
-// encode writes the body with the event byte for byte: an encoder would rewrite it.
+// encode writes the body with the event byte for byte. An encoder would write the same
+// JSON with other bytes, and an agent's own log could then not be compared with ours.
 func (s *step) encode(raw []byte) (ledger.Body, error) {
 	s.Event, s.Decision.Event = raw, nil // what rules saw follows from the event
 	head, err := wire.Marshal(&stepText{&s.stepHead, (*rulebook.Plain)(&s.Decision)})
@@ -52,7 +57,7 @@ func (s *step) encode(raw []byte) (ledger.Body, error) {
 	return ledger.Body{Value: s, JSON: wire.Splice(head, wire.Member{Name: "event", Value: raw})}, nil
 }
 
-// recordStep writes a step down. It is on disk when it returns without an error.
+// recordStep writes a step. When it returns nil, the step is on disk.
 func (h *Harness) recordStep(ctx context.Context, who roster.Identity, e *Event, kind string, s *step) error {
 	body, err := s.encode(e.Raw)
 	if err != nil {
@@ -67,15 +72,17 @@ func (h *Harness) recordStep(ctx context.Context, who roster.Identity, e *Event,
 	})
 }
 
-// stepOf is a step before it has an answer.
+// stepOf makes the step of an event that has no answer yet.
 func (h *Harness) stepOf(c *Conn, who roster.Identity, e *Event, d rulebook.Decision) *step {
 	return &step{Decision: d.Record, stepHead: stepHead{
 		Agent: who.ID, AgentID: e.AgentID, Type: e.Type, Query: e.asking, Transport: c.transport, Compat: c.compat,
-		NoHandshake: !c.shaken.Load() && !h.shaken.has(who.ID),
+		// AHP-21: noted, not refused.
+		NoHandshake: !c.greeted.Load() && !h.handshakes.has(who.ID),
 	}}
 }
 
-// kindOf is the kind of the entry about a decision.
+// kindOf is the kind of the entry for a verdict. Whatever is not one of the three is a
+// block, so that a new action cannot be recorded as a permission.
 func kindOf(a policy.Action) string {
 	switch a {
 	case policy.Allow:
@@ -88,9 +95,11 @@ func kindOf(a policy.Action) string {
 	return kindBlocked
 }
 
-// commit writes to the ledger for a client that waits for an answer. Everything else in an
-// evaluation ends with ctx; a commit that is under way goes on, and the client waits for it an
-// eighth of the holding time longer.
+// commit writes to the ledger for a client that waits. Everything else in an evaluation
+// ends with ctx; a commit that is under way goes on, and the client waits for it an
+// eighth of the holding time longer (AHP-34). After that the write may still succeed:
+// the ledger then has a decision that the client never heard, and the client a refusal.
+// The other way round cannot happen.
 func (h *Harness) commit(ctx context.Context, fn func(*ledger.Tx) error) error {
 	done := make(chan error, 1)
 	go func() { done <- h.core.Ledger.Write(ctx, fn) }()
@@ -109,7 +118,8 @@ func (h *Harness) commit(ctx context.Context, fn func(*ledger.Tx) error) error {
 	}
 }
 
-// Readers find the decisions in the entries of steps.
+// Readers find the decisions in the entries of steps, for policy replay and for
+// counters.
 func Readers() map[string]rulebook.Reader {
 	readers := map[string]rulebook.Reader{}
 	for _, kind := range stepKinds {
@@ -118,7 +128,8 @@ func Readers() map[string]rulebook.Reader {
 	return readers
 }
 
-// readDecision finds the decision, with the event that it was about.
+// readDecision reads the decision of an entry, and makes the policy's view of the event
+// again. The entry holds the event and not the view, which follows from it.
 func readDecision(entry *ledger.Entry) (rulebook.Reading, error) {
 	reading, err := rulebook.ReadDecision(entry)
 	if err != nil {

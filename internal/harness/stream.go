@@ -10,7 +10,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// stream carries messages both ways.
+// stream carries messages both ways: a WebSocket, or lines on a Unix socket.
 type stream interface {
 	// read returns the next message; errTooLong is about that message only.
 	read() ([]byte, error)
@@ -21,23 +21,28 @@ type stream interface {
 }
 
 const (
-	// maxInFlight is how many requests of one connection are under way at a time.
+	// maxInFlight is how many requests of one connection are under way at a time. More are
+	// answered at once with a postponement (AHP-51). Held calls count, so it bounds what
+	// one client can have waiting.
 	maxInFlight = 256
-	// alone is the size from which a message is answered before the next one is read, so that one
-	// connection does not fill the memory.
-	alone = 256 << 10
-	// writeTime is how long a client may take to take an answer.
+	// serialSize is the size in bytes from which a message is answered before the next one is
+	// read, so that one connection cannot fill the memory with 256 messages of 16 MiB.
+	serialSize = 256 << 10
+	// writeTime is how long a client may take to receive an answer before its connection is
+	// closed. Workers wait for the write, so a client that does not read would keep them.
 	writeTime = 10 * time.Second
 )
 
-// streams are those that are open.
+// streams counts the open streams, so that Run can wait for them. begin and open.Add
+// happen under the lock: a WaitGroup must not be added to once Wait may have returned.
 type streams struct {
 	mu    sync.Mutex
 	open  sync.WaitGroup
 	ended bool
 }
 
-// begin reports whether another stream may begin.
+// begin counts a stream, and reports false if the server is ending. The caller calls
+// open.Done.
 func (s *streams) begin() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,7 +53,7 @@ func (s *streams) begin() bool {
 	return true
 }
 
-// end waits for those that are open, and lets no other begin.
+// end lets no other stream begin, and waits for those that are open.
 func (s *streams) end() {
 	s.mu.Lock()
 	s.ended = true
@@ -56,8 +61,9 @@ func (s *streams) end() {
 	s.open.Wait()
 }
 
-// serve answers what comes on a stream until it ends, or the server stops. Requests are
-// answered side by side, in any order; what is under way is finished.
+// serve answers the messages of a stream until it ends or the server stops. Requests
+// are answered side by side, in any order (AHP-13). When the server stops, requests
+// under way are answered first.
 func (h *Harness) serve(ctx context.Context, c *Conn, s stream) {
 	defer s.close()
 	if !h.streams.begin() {
@@ -72,6 +78,8 @@ func (h *Harness) serve(ctx context.Context, c *Conn, s stream) {
 	defer close(w.next)
 	stopping, end := wire.UntilStop(ctx)
 	defer end()
+	// Taking all slots waits until no request is under way, and lets none begin. Held calls
+	// end by themselves then: holdStep watches the same context.
 	stop := context.AfterFunc(stopping, func() {
 		for range maxInFlight { // what is under way is answered, and nothing new begins
 			w.slots <- struct{}{}
@@ -100,8 +108,9 @@ func (h *Harness) serve(ctx context.Context, c *Conn, s stream) {
 	}
 }
 
-// workers answer the requests of one stream side by side. They stay for the next requests,
-// since a new goroutine has to grow its stack first.
+// workers answer the requests of one stream side by side. A worker stays for the next
+// requests, because a new goroutine would have to grow its stack first. At most
+// maxInFlight exist, and all end with the stream.
 type workers struct {
 	h       *Harness
 	c       *Conn
@@ -111,9 +120,11 @@ type workers struct {
 	working sync.WaitGroup
 }
 
-// dispatch answers a message: at once if that is quick, else in a worker.
+// dispatch answers a message: notifications, handshakes and large messages at once,
+// everything else in a worker. A handshake is answered before the next message is read,
+// so that a client may send it and its first event together.
 func (w *workers) dispatch(ctx context.Context, m *message, size int) {
-	if !m.request() || m.method == methodHandshake || size > alone {
+	if !m.request() || m.method == methodHandshake || size > serialSize {
 		if r := w.h.answerMessage(ctx, w.c, m); !r.Notified {
 			_ = w.s.write(r.JSON)
 		}
@@ -125,6 +136,7 @@ func (w *workers) dispatch(ctx context.Context, m *message, size int) {
 		_ = w.s.write(w.h.overloadReply(w.c, m, "Too many calls of this connection are under way.", time.Second).JSON)
 		return
 	}
+	// An idle worker takes it; if none is idle, a new one starts.
 	select {
 	case w.next <- m:
 	default:
@@ -132,7 +144,7 @@ func (w *workers) dispatch(ctx context.Context, m *message, size int) {
 	}
 }
 
-// work answers a request, and those that come after it.
+// work answers a request, and then those that dispatch hands to an idle worker.
 func (w *workers) work(ctx context.Context, m *message) {
 	for open := true; open; m, open = <-w.next {
 		_ = w.s.write(w.h.answerMessage(ctx, w.c, m).JSON)
@@ -140,6 +152,8 @@ func (w *workers) work(ctx context.Context, m *message) {
 	}
 }
 
+// blank reports whether a line has nothing on it. Some clients send blank lines between
+// messages.
 func blank(text []byte) bool {
 	for _, b := range text {
 		if b != ' ' && b != '\t' && b != '\r' {
@@ -149,32 +163,34 @@ func blank(text []byte) bool {
 	return true
 }
 
-// overloadReply refuses a request for now: with a decision to ask again later if its type has
-// one, else with an error.
-func (h *Harness) overloadReply(c *Conn, m *message, reason string, after time.Duration) Reply {
+// overloadReply refuses a request for now (AHP-51): with a decision that postpones if
+// the event's type has one, else with an error. Nothing is recorded, since nothing was
+// decided.
+func (h *Harness) overloadReply(c *Conn, m *message, reason string, after time.Duration) Outcome {
 	if m.method == methodEvent {
 		if e, err := parseEvent(m.params, m.inside); err == nil && e.kind.blocking() && h.checkEvent(c, e) == nil {
 			if later := postponement(e.Type, reason, after); later.Decision != "block" {
 				if text, err := later.encode(e, nil); err == nil {
-					return Reply{JSON: resultReply(m.id, text)}
+					return Outcome{JSON: resultReply(m.id, text)}
 				}
 			}
 		}
 	}
-	return Reply{
+	return Outcome{
 		JSON: errorReply(m.id, refuse(codeOverloaded, "overloaded: %s Ask again in %d ms.", reason, after.Milliseconds())),
 		Busy: true,
 	}
 }
 
-// refuseOverLimit refuses a request beyond the agent's rate limit.
-func (h *Harness) refuseOverLimit(c *Conn, who roster.Identity, m *message) (Reply, bool) {
+// refuseOverLimit refuses a request beyond the agent's rate limit. A handshake is never
+// refused: without one a stream is of no use, and it costs no decision.
+func (h *Harness) refuseOverLimit(c *Conn, who roster.Identity, m *message) (Outcome, bool) {
 	if !m.request() || m.method == methodHandshake {
-		return Reply{}, false
+		return Outcome{}, false
 	}
 	left, err := h.core.Roster.Take(who, "requests", 0)
 	if err == nil {
-		return Reply{}, false
+		return Outcome{}, false
 	}
 	return h.overloadReply(c, m, err.Error(), max(time.Second, time.Minute/time.Duration(max(left.Limit, 1)))), true
 }

@@ -10,7 +10,9 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Moment is one line of a timeline: a step with its answer, or a notification.
+// Moment is one line of a session's timeline: a step with its answer, a notification,
+// or something that happened to a gate. Seq is the entry that holds it; an entry of
+// notifications holds several moments.
 type Moment struct {
 	Seq     int64     `json:"seq"`
 	At      time.Time `json:"at"`
@@ -23,7 +25,7 @@ type Moment struct {
 	Dropped int64     `json:"dropped,omitempty"`
 }
 
-// readTimeline reads a page of what happened in a session, the newest first.
+// readTimeline reads a page of what happened in a session, newest first.
 func (h *Harness) readTimeline(ctx context.Context, s *Session, before int64, limit int) (all []Moment, next string,
 	err error,
 ) {
@@ -41,14 +43,16 @@ func (h *Harness) readTimeline(ctx context.Context, s *Session, before int64, li
 }
 
 const (
-	// maxTimeline is how many bytes of bodies one page of a timeline looks at.
+	// maxTimeline is how many bytes of bodies one page of a timeline reads. A page may
+	// therefore be shorter than its limit; next says whether there is more.
 	maxTimeline = 8 << 20
 	// atOnce is how many entries are read at once: a body may be as large as a message.
 	atOnce = 4
 )
 
-// walkBack reads entries from the newest on, until it has as many as the query's limit says or
-// so many bytes. It returns the last one, and whether there may be more.
+// walkBack hands entries to look, newest first, until it has as many as the query's
+// limit or so many bytes. It returns the last entry it has seen, and whether there may
+// be more.
 func (h *Harness) walkBack(ctx context.Context, q ledger.Query, bytes int, look func(*ledger.Entry) error) (last int64,
 	more bool, err error,
 ) {
@@ -73,7 +77,8 @@ func (h *Harness) walkBack(ctx context.Context, q ledger.Query, bytes int, look 
 	return last, true, nil
 }
 
-// momentsOf are the moments that an entry holds.
+// momentsOf are the moments that an entry holds, newest first. An erased entry is one
+// moment without content: that something happened stays visible.
 func momentsOf(e *ledger.Entry) ([]Moment, error) {
 	m := Moment{Seq: e.Seq, At: e.At, Kind: e.Kind}
 	switch {

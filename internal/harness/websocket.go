@@ -12,7 +12,8 @@ import (
 	"signalbox/internal/fault"
 )
 
-// upgrade serves a WebSocket.
+// upgrade serves a WebSocket on the address of the POSTs. It returns when the socket is
+// closed.
 func (h *Harness) upgrade(w http.ResponseWriter, r *http.Request) error {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
 		w.Header().Set("Allow", http.MethodPost)
@@ -33,13 +34,16 @@ func (h *Harness) upgrade(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// socket is a stream of text messages of a WebSocket.
+// socket is a WebSocket as a stream: one text message is one message of AHP.
 type socket struct {
 	conn    *websocket.Conn
 	harness *Harness
 	once    sync.Once
 }
 
+// read returns the next text message. Binary messages are ignored, as by the reference
+// server (AHP-13). A message over the limit closes the connection, which the library
+// does by itself.
 func (s *socket) read() ([]byte, error) {
 	for {
 		kind, text, err := s.conn.Read(context.Background())
@@ -50,6 +54,8 @@ func (s *socket) read() ([]byte, error) {
 	}
 }
 
+// write sends one text message, and closes the connection if the client does not take
+// it in time.
 func (s *socket) write(text []byte) error {
 	ctx, cancel := context.WithTimeout(context.Background(), writeTime)
 	defer cancel()
@@ -60,6 +66,7 @@ func (s *socket) write(text []byte) error {
 	return err
 }
 
+// close says goodbye and waits a second for the peer to do the same.
 func (s *socket) close() {
 	s.once.Do(func() {
 		done := make(chan struct{})

@@ -7,22 +7,24 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Name is the protocol's name in rules, and in the origin of gates.
+// Name is the protocol's name: event.protocol in rules, and gate.Origin.Protocol.
 const Name = "ahp"
 
-// Version is the version of AHP that is spoken here.
+// Version is the version of AHP that handshakes announce.
 const Version = "2.4"
 
-// compatible reports whether a client's version of AHP has our major version.
+// compatible reports whether a client's version has our major version: the text before
+// the first dot, compared as text, so that "v2.4" and "02.4" are not compatible
+// (AHP-19).
 func compatible(version string) bool {
 	major, _, _ := strings.Cut(version, ".")
 	return major == "2"
 }
 
-// Type is a type of event.
+// Type is a type of event, spelled as it is on the wire.
 type Type string
 
-// The types of events, as they are on the wire.
+// The 22 types of events. matrix.go says what each of them is.
 const (
 	Handshake         Type = "handshake"
 	PreAction         Type = "pre_action"
@@ -48,8 +50,10 @@ const (
 	Verification      Type = "verification"
 )
 
-// Event is one event as it came. AgentID is what the agent calls itself; nothing is decided by
-// it.
+// Event is one event as the agent sent it. parseEvent or parseQuery makes it, one
+// goroutine handles it, and it ends with the answer; Raw is what the ledger keeps.
+// AgentID is what the agent calls itself, and nothing is decided by it (AHP-8). Its
+// texts and members share memory with the message.
 type Event struct {
 	Type    Type
 	Session string
@@ -67,7 +71,8 @@ type Event struct {
 	arguments map[string]wire.Raw
 }
 
-// readParams reads params that are an object with these members.
+// readParams checks that params are an object with these members, and returns all of
+// its members.
 func readParams(raw wire.Raw, members []member) (map[string]wire.Raw, error) {
 	if raw.Kind() != '{' {
 		return nil, misfitf("params should be an object, and is %s", shown(raw))
@@ -79,8 +84,9 @@ func readParams(raw wire.Raw, members []member) (map[string]wire.Raw, error) {
 	return got, err
 }
 
-// parseEvent reads the params of an event. inside is what parseMessage has decoded of them
-// already, nil for nothing. The payload is checked later.
+// parseEvent parses the params of an event. inside is what parseMessage has decoded of
+// them already, or nil. The payload is checked later: which shape it must have depends
+// on the checks in between (AHP-24).
 func parseEvent(raw wire.Raw, inside []map[string]wire.Raw) (*Event, error) {
 	if raw.Kind() != '{' {
 		return nil, misfitf("params should be an object, and is %s", shown(raw))
@@ -107,7 +113,8 @@ func parseEvent(raw wire.Raw, inside []map[string]wire.Raw) (*Event, error) {
 	return e, nil
 }
 
-// parseQuery reads a question as an event.
+// parseQuery parses the params of ahp/query as an event of the type query, so that
+// rules see both alike. asking remembers that the answer has the form of a query.
 func parseQuery(raw wire.Raw) (*Event, error) {
 	got, err := readParams(raw, queryParams)
 	if err != nil {
@@ -123,7 +130,9 @@ func parseQuery(raw wire.Raw) (*Event, error) {
 	return e, err
 }
 
-// text is the first of these members of the payload that is a text, "" for none.
+// text is the first of these members of the payload that is a string, or "". Agents
+// spell the same thing differently, so callers list the spellings in the order of
+// preference.
 func (e *Event) text(names ...string) string {
 	for _, name := range names {
 		if value, ok := wire.Text(e.members[name]); ok {
@@ -133,7 +142,7 @@ func (e *Event) text(names ...string) string {
 	return ""
 }
 
-// inside are the members of an object in the payload.
+// inside are the members of an object inside the payload, or nil.
 func (e *Event) inside(name string) map[string]wire.Raw {
 	if e.members[name].Kind() != '{' {
 		return nil
@@ -142,8 +151,9 @@ func (e *Event) inside(name string) map[string]wire.Raw {
 	return members
 }
 
-// Answer is a decision of any kind. Each kind uses some of the members; decoders ignore members
-// that they do not know.
+// Answer is a decision of any type. Each type uses some of the members. Decoders ignore
+// members that they do not know, so one answer may carry members for two decoders
+// (AHP-37).
 type Answer struct {
 	Decision         string         `json:"decision"`
 	Reason           string         `json:"reason,omitzero"`
@@ -161,28 +171,30 @@ type Answer struct {
 	Metadata         map[string]any `json:"metadata,omitzero"`
 }
 
-// Injected is what context_perception is answered with.
+// Injected is the context with which context_perception is answered.
 type Injected struct {
 	Facts        []Fact   `json:"facts"`
 	FileContents []File   `json:"file_contents,omitzero"`
 	Knowledge    []string `json:"knowledge,omitzero"`
 }
 
-// Fact is something that is known, and from where.
+// Fact is a piece of knowledge, where it is from, and how certain it is, from 0 to 1.
 type Fact struct {
 	Content    string  `json:"content"`
 	Source     string  `json:"source"`
 	Confidence float64 `json:"confidence"`
 }
 
-// File is a part of a file.
+// File is a snippet of a file, with how well it answers the question.
 type File struct {
 	Path      string  `json:"path"`
 	Snippet   string  `json:"snippet"`
 	Relevance float64 `json:"relevance_score"`
 }
 
-// encode writes an answer with the members that a rule sets, and checks the result.
+// encode writes an answer with the members that a rule sets. If a rule has set any, the
+// result is checked against the shapes of the event's type: a rule may hold any YAML,
+// and a decision that the client cannot decode would be no decision (AHP-38).
 func (a Answer) encode(e *Event, set map[string]any) (wire.Raw, error) {
 	text, err := wire.Marshal(a)
 	if err != nil || len(set) == 0 || !e.kind.typed() {
@@ -190,7 +202,7 @@ func (a Answer) encode(e *Event, set map[string]any) (wire.Raw, error) {
 	}
 	more := make(map[string]any, len(set))
 	for name, value := range set {
-		if full := shorter[name]; full != "" {
+		if full := memberAliases[name]; full != "" {
 			name = full
 		}
 		more[name] = value
@@ -201,10 +213,11 @@ func (a Answer) encode(e *Event, set map[string]any) (wire.Raw, error) {
 	return text, checkAnswer(e.kind, text)
 }
 
-// shorter are the short names of members that rules may set.
-var shorter = map[string]string{"strategy": "selected_strategy", "task": "modified_task", "intent": "detected_intent"}
+// memberAliases are short names that rules may use for members of typed decisions.
+var memberAliases = map[string]string{"strategy": "selected_strategy", "task": "modified_task", "intent": "detected_intent"}
 
-// checkAnswer checks that a decision has a shape that the kind of event allows.
+// checkAnswer checks that a decision has one of the shapes that the type of event
+// allows.
 func checkAnswer(k *kind, answer wire.Raw) error {
 	answers := k.answers
 	if answers == nil {

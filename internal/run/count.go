@@ -5,11 +5,14 @@ import (
 	"signalbox/internal/ledger"
 )
 
-// Counters count runs that have ended, what they used, and what every event of a run cost.
+// Counters count runs that have ended, the tokens of the whole run, and the cost of
+// every event. Cost is added as it arises, so that rules and dashboards see a run that
+// is still going on.
 func Counters() map[string]counter.Reader {
 	return map[string]counter.Reader{kindStarted: countReported, kindActed: countReported, kindCompleted: countReported}
 }
 
+// countReported reads what one event adds, nil if nothing.
 func countReported(e *ledger.Entry) (*counter.Count, error) {
 	var b reported
 	if err := e.Decode(&b); err != nil {
@@ -20,6 +23,7 @@ func countReported(e *ledger.Entry) (*counter.Count, error) {
 	if b.Status != "" { // the last event tells what the whole run used
 		t := b.Usage.Apart()
 		c.InputTokens, c.OutputTokens = t.Input+t.CacheRead+t.CacheWrite, t.Output
+		// Neither the CLI nor the price table knew a price.
 		if b.Usage.CostUSD == nil && t.Input+t.Output > 0 && b.Spent.Nanos == 0 {
 			c.CostUnknown = 1
 		}

@@ -10,9 +10,10 @@ import (
 	"signalbox/internal/fault"
 )
 
-// allowed checks a run that the server is to start: where it may work, and how much it
-// may use. It gives the folder as it really is.
-func (s *Runs) allowed(b opened) (opened, error) {
+// checkLaunch checks a run that the server is to start: where it may work, and how much it
+// may use (RUN-39). It returns the folder with links resolved, which is the one that
+// was checked: a link that changes later leads nowhere else.
+func (s *Runs) checkLaunch(b opened) (opened, error) {
 	if len(s.Folders) == 0 || s.Supervise == nil {
 		return b, fault.New(fault.Forbidden,
 			"This server starts no runs. Name the folders that runs may work in with "+
@@ -20,11 +21,11 @@ func (s *Runs) allowed(b opened) (opened, error) {
 	}
 	dir, err := filepath.EvalSymlinks(b.Dir)
 	if b.Dir == "" || err != nil {
-		return b, fault.New(fault.InvalidPayload, "dir should be a folder that is there, such as %s.",
+		return b, fault.New(fault.InvalidPayload, "dir should be an existing folder, such as %s.",
 			s.Folders[0]).About("dir")
 	}
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-		return b, fault.New(fault.InvalidPayload, "dir should be a folder that is there, such as %s.",
+		return b, fault.New(fault.InvalidPayload, "dir should be an existing folder, such as %s.",
 			s.Folders[0]).About("dir")
 	}
 	within := false
@@ -40,14 +41,15 @@ func (s *Runs) allowed(b opened) (opened, error) {
 	}
 	if b.Budget.within(s.Budget) == (Budget{}) {
 		return b, fault.New(fault.InvalidPayload,
-			"Say how much the run may use, such as {\"budget\":{\"usd\":2}} or {\"budget\":{\"tokens\":500000}}.").About("budget")
+			`Say how much the run may use, such as {"budget":{"usd":2}} or {"budget":{"tokens":500000}}.`).
+			About("budget")
 	}
 	b.Dir = dir
 	return b, nil
 }
 
 // Detached starts a program that outlives this process: in a session of its own, with
-// what it says in a file.
+// its output in a file. It works in /, so that no file system is kept busy by it.
 func Detached(logFile, program string, args ...string) error {
 	if err := os.MkdirAll(filepath.Dir(logFile), 0o700); err != nil {
 		return fault.Wrap(err, fault.StoreReadOnly, "Cannot make the folder %s.", filepath.Dir(logFile))
@@ -62,7 +64,7 @@ func Detached(logFile, program string, args ...string) error {
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
-		return fault.Wrap(err, fault.Internal, "Cannot start the process that watches the run.")
+		return fault.Wrap(err, fault.Internal, "Cannot start the supervisor of the run.")
 	}
 	go func() { _ = cmd.Wait() }() // while we live; when we die, init does
 	return nil

@@ -14,9 +14,10 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Beat takes a sign of life of a supervisor and gives it orders. It holds the session for
-// the run if it is free. It waits, while ctx lasts, for an order to stop; a supervisor
-// that does not have its session yet is answered at once, and asks again.
+// Beat takes a sign of life of a supervisor and returns orders. It holds the session
+// for the run if it is free (RUN-36). It waits, while ctx lasts, for an order to stop
+// or for the end of the run. A supervisor that does not have its session yet is
+// answered at once, and asks again: nothing wakes it when another run lets go.
 func (s *Runs) Beat(ctx context.Context, run string, p Pulse) (Orders, error) {
 	if p.Thread != "" && !strings.Contains(p.Thread, ":") {
 		return Orders{}, fault.New(fault.InvalidPayload,
@@ -51,29 +52,31 @@ func (s *Runs) Beat(ctx context.Context, run string, p Pulse) (Orders, error) {
 	return o, nil
 }
 
-// maxWait is the longest that a call for orders waits.
+// maxWait is the longest that a call for orders may wait.
 const maxWait = time.Minute
 
-// Wait is Beat with a limit of time. A wait is always shorter than the lease, so that a
-// supervisor that asks again in time lives.
+// Wait is Beat with a time limit. The wait is always shorter than the lease, so a
+// supervisor that asks again right away counts as alive throughout.
 func (s *Runs) Wait(ctx context.Context, run string, p Pulse, most time.Duration) (Orders, error) {
 	waiting, cancel := wire.Waiting(ctx, min(most, maxWait, s.Lease/3))
 	defer cancel()
 	return s.Beat(waiting, run, p)
 }
 
-// errTaken is a name that another run holds.
+// errTaken says that another run holds the name.
 var errTaken = errors.New("another run holds it")
 
-// claim holds a name for the run, again when it does already. The name of a run that has
-// given no sign of life for long enough is free.
+// claim holds a name, "run:ID" or "thread:ENGINE:SESSION", for the run until the lease
+// ends, or renews the hold. A name whose holder went silent for a lease is free. The
+// statement decides in one step, so two nodes cannot both win.
 func (s *Runs) claim(ctx context.Context, name, run string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	now, holder := s.core.Now(), ""
 	err := s.core.DB.Bookkeep(ctx, "ledger_tree", func(tx *store.Tx) error {
 		return tx.QueryRow(`INSERT INTO run_pulse (name, run, until) VALUES ($1, $2, $3)
-ON CONFLICT (name) DO UPDATE SET run = excluded.run, until = excluded.until WHERE run_pulse.run = excluded.run OR run_pulse.until < $4 RETURNING run`,
+ON CONFLICT (name) DO UPDATE SET run = excluded.run, until = excluded.until
+WHERE run_pulse.run = excluded.run OR run_pulse.until < $4 RETURNING run`,
 			[]any{name, run, now.Add(s.Lease).UnixMicro(), now.UnixMicro()}, &holder)
 	})
 	if errors.Is(err, sql.ErrNoRows) {
@@ -82,7 +85,7 @@ ON CONFLICT (name) DO UPDATE SET run = excluded.run, until = excluded.until WHER
 	return err
 }
 
-// release lets go of everything that the run holds.
+// release frees everything that the run holds. If it fails, the lease frees it.
 func (s *Runs) release(ctx context.Context, run string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -92,44 +95,47 @@ func (s *Runs) release(ctx context.Context, run string) error {
 	})
 }
 
-// Run completes runs whose supervisor is gone, on one node at a time, until ctx ends.
+// Run completes runs whose supervisor went silent, on one node at a time, until ctx
+// ends.
 func (s *Runs) Run(ctx context.Context) error {
 	return s.core.Ledger.Hold(ctx, "runs", func(ctx context.Context) error {
-		// Supervisors that could not reach a server that was away are given time to.
+		// RUN-35: after a start, supervisors get two leases to come back. They could not reach
+		// a server that was down, and are not to blame for it.
 		for wait := 2 * s.Lease; ; wait = s.Lease / 3 {
 			if ledger.Pause(ctx, nil, wait) {
 				return nil
 			}
 			if err := s.completeLost(ctx); err != nil && ctx.Err() == nil {
-				s.core.Log.Warn("cannot look for runs whose supervisor is gone", "error", err.Error())
+				s.core.Log.Warn("cannot look for runs that went silent", "error", err.Error())
 			}
 		}
 	})
 }
 
-// completeLost completes the runs whose supervisor has given no sign of life.
+// completeLost completes the runs whose supervisor went silent.
 func (s *Runs) completeLost(ctx context.Context) error {
 	lost, err := s.unwatched(ctx)
 	if err != nil {
 		return err
 	}
 	for _, id := range lost {
-		s.lose(ctx, id, "the process that watched the run is gone, and the agent with it")
+		s.failRun(ctx, id, "the supervisor of the run is gone, and the agent with it")
 	}
 	return nil
 }
 
-// unwatched are the runs that go on and that nobody watches.
+// unwatched are the ids of running runs whose hold has ended.
 func (s *Runs) unwatched(ctx context.Context) (ids []string, err error) {
 	return store.All(s.core.DB.Reading(ctx), store.Text,
 		`SELECT run.id FROM run LEFT JOIN run_pulse ON run_pulse.name = 'run:' || run.id
 WHERE run.status = 'running' AND (run_pulse.until IS NULL OR run_pulse.until < $1)`, s.core.Now().UnixMicro())
 }
 
-// lose completes a run that nobody else will.
-func (s *Runs) lose(ctx context.Context, run, reason string) {
+// failRun completes a run as failed in the supervisor's place (RUN-1). A supervisor that
+// comes back later hears that the run has ended, and stops its CLI.
+func (s *Runs) failRun(ctx context.Context, run, reason string) {
 	err := s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-		r, err := find(tx, run)
+		r, err := findRow(tx, run)
 		if err != nil || r.status != Running {
 			return err
 		}

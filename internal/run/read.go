@@ -14,11 +14,14 @@ import (
 	"signalbox/internal/wire"
 )
 
-const selectRun = `SELECT run.id, run.workspace, run.engine, run.thread, run.status, run.stop, run.opened_at, run.ended_at, run.events, run.tokens, run.nanos, ` +
+// selectRun reads runs together with the entries that opened them, which hold the
+// prompt and the rest.
+const selectRun = `SELECT run.id, run.workspace, run.engine, run.thread, run.status, run.stop, ` +
+	`run.opened_at, run.ended_at, run.events, run.tokens, run.nanos, ` +
 	ledger.EntryColumns + " FROM run JOIN " + ledger.EntryTable + " ON e.seq = run.seq"
 
-// scan reads a run, with what its entry says of it.
-func scan(read store.Scan) (Run, error) {
+// scanRun reads one row of selectRun.
+func scanRun(read store.Scan) (Run, error) {
 	var r Run
 	var openedAt, endedAt, nanos int64
 	var opening ledger.Row
@@ -44,18 +47,19 @@ func scan(read store.Scan) (Run, error) {
 	return r, nil
 }
 
-// Get reads one run that the caller may see.
+// Get reads one run. A run in a workspace that the caller may not see does not exist
+// for the caller.
 func (s *Runs) Get(ctx context.Context, id string) (Run, error) {
-	r, err := scan(s.core.DB.Read.QueryRowContext(ctx, selectRun+" WHERE run.id = $1", id).Scan)
+	r, err := scanRun(s.core.DB.Read.QueryRowContext(ctx, selectRun+" WHERE run.id = $1", id).Scan)
 	if errors.Is(err, sql.ErrNoRows) || err == nil && !wire.InScope(ctx, r.Workspace) {
 		return Run{}, noRun(id)
 	}
 	return r, store.Explain(err)
 }
 
-// Latest is the newest run of a session that the caller may see.
+// Latest is the newest run of a session, among those that the caller may see.
 func (s *Runs) Latest(ctx context.Context, r engine.Resume) (Run, error) {
-	found, err := scan(s.core.DB.Read.QueryRowContext(ctx,
+	found, err := scanRun(s.core.DB.Read.QueryRowContext(ctx,
 		selectRun+` WHERE run.engine = $1 AND run.thread = $2 AND ($3 = '' OR run.workspace = $3)
 ORDER BY run.id DESC LIMIT 1`, r.Engine, r.Value, wire.Scope(ctx)).Scan)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -64,8 +68,9 @@ ORDER BY run.id DESC LIMIT 1`, r.Engine, r.Value, wire.Scope(ctx)).Scan)
 	return found, store.Explain(err)
 }
 
-// List reads a page of runs, the newest first: those with the status, or all for "". before is
-// the id of the last run of the page before, "" for the first page.
+// List reads a page of runs, newest first: those with the status, or all for "". before
+// is the id of the last run of the page before, "" for the first page. Ids sort by
+// time.
 func (s *Runs) List(ctx context.Context, status, before string, limit int) (Page, error) {
 	switch Status(status) {
 	case "", Running, Done, Failed:
@@ -73,7 +78,7 @@ func (s *Runs) List(ctx context.Context, status, before string, limit int) (Page
 		return Page{}, fault.New(fault.InvalidRequest, "status should be running, done or failed, and is %.40q.",
 			status).About("status")
 	}
-	runs, err := store.All(s.core.DB.Reading(ctx), scan,
+	runs, err := store.All(s.core.DB.Reading(ctx), scanRun,
 		selectRun+` WHERE ($1 = '' OR run.status = $1) AND ($2 = '' OR run.id < $2) AND ($3 = '' OR run.workspace = $3)
 ORDER BY run.id DESC LIMIT $4`, status, before, wire.Scope(ctx), limit+1)
 	if err != nil {
@@ -86,7 +91,7 @@ ORDER BY run.id DESC LIMIT $4`, status, before, wire.Scope(ctx), limit+1)
 	return page, nil
 }
 
-// pageOfEvents is how many events are read at once.
+// pageOfEvents is how many events are read at once; one may have megabytes.
 const pageOfEvents = 200
 
 // Events reads recorded events with numbers above after, at most a page of them.
@@ -107,7 +112,7 @@ func (s *Runs) Events(ctx context.Context, run string, after int64) ([]Numbered,
 	return all, nil
 }
 
-// numbered is the event of an entry.
+// numbered is the event of an entry, as readers get it.
 func numbered(entry *ledger.Entry) (Numbered, error) {
 	var b reported
 	err := entry.Decode(&b)
@@ -115,7 +120,9 @@ func numbered(entry *ledger.Entry) (Numbered, error) {
 }
 
 // Follow hands the events above after to fn, in order, and goes on as they come, until
-// the last one, an error of fn, or the end of ctx.
+// the last one, an error of fn, or the end of ctx. No event is missed or handed over
+// twice: the ledger's head is read first, then the table, then the entries after that
+// head, and numbers that were seen are skipped.
 func (s *Runs) Follow(ctx context.Context, run string, after int64, fn func([]Numbered) error) error {
 	seen, err := s.core.Ledger.Head(ctx)
 	if err != nil {
@@ -168,5 +175,5 @@ func (s *Runs) Follow(ctx context.Context, run string, after int64, fn func([]Nu
 	return nil
 }
 
-// kindsOfEvents are the entries that hold an event.
+// kindsOfEvents are the kinds of entries that hold an event.
 var kindsOfEvents = []string{kindStarted, kindActed, kindCompleted}

@@ -57,9 +57,11 @@ func (n *node) open(r run.Request) run.Run {
 }
 
 const (
-	started   = `{"type":"started","engine":"amp","resume":{"engine":"amp","value":"T-1"},"title":"amp","meta":{"pid":7}}`
-	acted     = `{"type":"action","engine":"amp","action":{"id":"a","kind":"command","title":"ls","detail":{}},"phase":"started","ok":null,"message":null,"level":null}`
-	completed = `{"type":"completed","engine":"amp","ok":true,"answer":"done","resume":{"engine":"amp","value":"T-1"},"error":null,"usage":null}`
+	started = `{"type":"started","engine":"amp","resume":{"engine":"amp","value":"T-1"},"title":"amp","meta":{"pid":7}}`
+	acted   = `{"type":"action","engine":"amp","action":{"id":"a","kind":"command","title":"ls","detail":{}},` +
+		`"phase":"started","ok":null,"message":null,"level":null}`
+	completed = `{"type":"completed","engine":"amp","ok":true,"answer":"done","resume":{"engine":"amp",` +
+		`"value":"T-1"},"error":null,"usage":null}`
 )
 
 func entries(tokens int64, events ...string) (all []run.Entry) {

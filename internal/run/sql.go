@@ -51,7 +51,8 @@ CREATE TABLE run_pulse (
 ) {strict};
 `}}
 
-// The kinds of entries.
+// The kinds of entries. They are stored: a kind is never renamed, and its meaning never
+// changes.
 const (
 	kindOpened    = "run.opened"
 	kindStarted   = "run.started"
@@ -73,12 +74,16 @@ func Projection() ledger.Projection {
 	}
 }
 
+// applyOpened adds the run. Its prompt stays in the entry.
 func applyOpened(tx *store.Tx, e *ledger.Entry, b *opened) {
-	tx.Exec(`INSERT INTO run (id, workspace, engine, thread, status, stop, opened_at, ended_at, seq, events, tokens, nanos, max_tokens, max_nanos)
+	tx.Exec(`INSERT INTO run (id, workspace, engine, thread, status, stop, opened_at, ended_at, seq,
+  events, tokens, nanos, max_tokens, max_nanos)
 VALUES ($1, $2, $3, $4, $5, '', $6, 0, $7, 0, 0, 0, $8, $9)`,
 		e.Subject, e.Workspace, b.Engine, b.Resume, Running, e.At.UnixMicro(), e.Seq, b.Budget.Tokens, nanos(b.Budget.USD))
 }
 
+// applyReported adds an event, and what it says about the run: its session, its end,
+// what it used.
 func applyReported(tx *store.Tx, e *ledger.Entry, b *reported) {
 	tx.Exec("INSERT INTO run_event (run, n, seq) VALUES ($1, $2, $3)", e.Subject, b.N, e.Seq)
 	tx.Exec("UPDATE run SET events = $2, tokens = tokens + $3, nanos = nanos + $4 WHERE id = $1", e.Subject, b.N,
@@ -91,11 +96,14 @@ func applyReported(tx *store.Tx, e *ledger.Entry, b *reported) {
 	}
 	if b.Spent != (spent{}) {
 		tx.Exec(`INSERT INTO run_day (workspace, day, tokens, nanos) VALUES ($1, $2, $3, $4)
-ON CONFLICT (workspace, day) DO UPDATE SET tokens = run_day.tokens + excluded.tokens, nanos = run_day.nanos + excluded.nanos`,
+ON CONFLICT (workspace, day) DO UPDATE SET
+  tokens = run_day.tokens + excluded.tokens, nanos = run_day.nanos + excluded.nanos`,
 			e.Workspace, day(e.At), b.Spent.Tokens, b.Spent.Nanos)
 	}
 }
 
+// applyStopped notes the order to stop. It does not end the run: the completed event
+// does.
 func applyStopped(tx *store.Tx, e *ledger.Entry, b *stopped) {
 	tx.Exec("UPDATE run SET stop = $2 WHERE id = $1", e.Subject, b.Reason)
 }

@@ -9,7 +9,9 @@ import (
 	"signalbox/internal/wire"
 )
 
-// row is what is known of a run when events are added to it.
+// row is what a write needs to know about a run. append keeps it up to date while it
+// goes through events, so that a report of many events is checked like many reports of
+// one.
 type row struct {
 	workspace, engine, thread, stop string
 	status                          Status
@@ -17,19 +19,21 @@ type row struct {
 	maxTokens, maxNanos             int64
 }
 
-// read is an event that was checked, with the kind of its entry.
+// read is an event of a report that was checked, with the kind of its entry.
 type read struct {
 	kind  string
 	body  reported
 	model string
 }
 
-// readEvent checks an event of a report.
+// readEvent checks an event of a report. Only what the tables need is checked; the
+// event itself is kept as it was sent.
 func readEvent(e Entry) (read, error) {
 	var event engine.Event
 	if err := wire.UnmarshalPart(e.Event, &event); err != nil {
 		return read{}, fault.Wrap(err, fault.InvalidPayload,
-			"An event should be an object with the members of its type, such as {\"type\":\"started\",\"engine\":\"amp\",…}.").About("events")
+			`An event should be an object with the members of its type, such as {"type":"started","engine":"amp",…}.`).
+			About("events")
 	}
 	e.Usage.Tokens = bounded(e.Usage.Tokens)
 	r := read{body: reported{Event: e.Event, Usage: e.Usage}, model: e.Usage.Model}
@@ -54,9 +58,11 @@ func readEvent(e Entry) (read, error) {
 	return r, nil
 }
 
-// maxTokens is far above what a run can use, and keeps sums within an int64.
+// maxTokens is far above what a run can use. It keeps sums within an int64, whatever a
+// supervisor sends.
 const maxTokens = 1e12
 
+// bounded limits each count to between 0 and maxTokens.
 func bounded(t engine.Tokens) engine.Tokens {
 	for _, n := range []*int64{&t.Input, &t.Output, &t.CacheRead, &t.CacheWrite, &t.Reasoning} {
 		*n = min(max(*n, 0), maxTokens)
@@ -64,17 +70,17 @@ func bounded(t engine.Tokens) engine.Tokens {
 	return t
 }
 
-// add is what an event adds to what a run has used. Totals never go back: an engine that
-// counts anew has not given anything back.
-func (r *row) add(u engine.Usage, nanos int64) spent {
+// addUsage is what an event adds to what the run has used. Totals never fall (RUN-30): an
+// engine that starts counting again has given nothing back.
+func (r *row) addUsage(u engine.Usage, nanos int64) spent {
 	s := spent{Tokens: max(0, u.Budgeted()-r.tokens), Nanos: max(0, nanos-r.nanos)}
 	r.tokens += s.Tokens
 	r.nanos += s.Nanos
 	return s
 }
 
-// used says why a run that has used so much must stop, "" when it may go on.
-func (r *row) used(day spent, daily Budget) string {
+// overBudget says why a run that has used so much must stop, "" if it may go on.
+func (r *row) overBudget(day spent, daily Budget) string {
 	switch {
 	case r.maxTokens > 0 && r.tokens >= r.maxTokens:
 		return fmt.Sprintf("the run has used %d tokens, and its budget is %d", r.tokens, r.maxTokens)
@@ -84,7 +90,7 @@ func (r *row) used(day spent, daily Budget) string {
 	return spentDay(day, daily)
 }
 
-// spentDay says why no run may go on today.
+// spentDay says why no run may go on today, "" if they may.
 func spentDay(day spent, daily Budget) string {
 	switch {
 	case daily.Tokens > 0 && day.Tokens >= daily.Tokens:
@@ -95,4 +101,5 @@ func spentDay(day spent, daily Budget) string {
 	return ""
 }
 
+// dollars is the inverse of nanos.
 func dollars(nanos int64) float64 { return float64(nanos) / 1e9 }

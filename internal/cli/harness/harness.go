@@ -1,6 +1,9 @@
-// Package harness is `signalbox harness`: a pipe between an agent that starts its harness as a
-// program and the server's AHP, which refuses in the server's place what the server cannot be asked.
-// It knows messages of AHP as far as it takes to refuse them; what is allowed is the server's to say.
+// Package harness is `signalbox harness`: a pipe between an agent that starts its
+// harness as a program and the server's AHP. While the server cannot be asked, the pipe
+// denies in its place (AHP-17). It knows messages of AHP only as far as it takes to
+// deny them; what is allowed is decided by the server.
+//
+// It also knows where the server speaks AHP, for the hooks.
 package harness
 
 import (
@@ -15,22 +18,24 @@ import (
 	"signalbox/internal/harness"
 )
 
-// New is the group of commands `harness`.
+// New is the command group `harness`.
 func New(a *command.App) *command.Command {
 	return command.Group("harness", "Supervise agents that speak AHP", newStdio(a))
 }
 
+// newStdio is `harness stdio`.
 func newStdio(a *command.App) *command.Command {
 	c := &command.Command{
 		Use: "stdio", Short: "An AHP harness on standard input and output, for an agent that starts its own",
 		Long: "A pipe to the running server, for an agent that starts its harness as a program. On the\n" +
-			"server's machine it uses the Unix socket in the data folder, and elsewhere, with --server\n" +
-			"or SIGNALBOX_SERVER, a WebSocket with the agent's key in --key or SIGNALBOX_KEY.\n\n" +
-			"Nothing is allowed while the server cannot be reached: every event that asks is refused,\nuntil it is back.",
+			"server's machine it uses the Unix socket in the data folder. Elsewhere, with --server or\n" +
+			"SIGNALBOX_SERVER, it uses a WebSocket with the agent's key in --key or SIGNALBOX_KEY.\n\n" +
+			"While the server cannot be reached, every event that asks for a decision is denied.",
 		Args: command.NoArguments(),
 	}
 	key := c.Flags().String("key", "", "a key of the agent, for a server elsewhere (SIGNALBOX_KEY)")
 	c.RunE = func(c *command.Command, _ []string) error {
+		// The flag beats the environment.
 		if *key == "" {
 			*key = Key()
 		}
@@ -40,14 +45,15 @@ func newStdio(a *command.App) *command.Command {
 	return c
 }
 
-// DialTime is how long an agent waits for a server that is not there.
+// DialTime is how long an agent waits for a server that is not there before it is
+// denied.
 const DialTime = 3 * time.Second
 
-// Key is the key of the agent in the environment.
+// Key is the agent's key in the environment.
 func Key() string { return strings.TrimSpace(os.Getenv("SIGNALBOX_KEY")) }
 
-// Address is where the server speaks AHP: its Unix socket on this machine, or the address of its
-// POSTs if it is elsewhere or a key says who asks.
+// Address is where the server speaks AHP: its Unix socket on this machine, or the
+// address of its POSTs if it is elsewhere or a key says which agent asks.
 func Address(a *command.App, key string) (string, error) {
 	if !a.Elsewhere(key) {
 		return "unix:" + filepath.Join(a.DataDir(), harness.SocketFile), nil
@@ -56,7 +62,8 @@ func Address(a *command.App, key string) (string, error) {
 	return base + "/ahp", err
 }
 
-// dial opens a stream to the server.
+// dial opens a stream to the server: the Unix socket, or a WebSocket at the address of
+// the POSTs.
 func dial(ctx context.Context, a *command.App, key string) (ahp.Stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, DialTime)
 	defer cancel()
@@ -64,6 +71,7 @@ func dial(ctx context.Context, a *command.App, key string) (ahp.Stream, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The same address serves both: http becomes ws, https becomes wss.
 	if rest, posts := strings.CutPrefix(address, "http"); posts {
 		address = "ws" + rest // a stream there is a WebSocket
 	}

@@ -14,14 +14,20 @@ import (
 )
 
 const (
-	// lastAnswers is how long those are waited for when the agent has closed its side.
+	// lastAnswers is how long outstanding answers are waited for after the agent has closed
+	// its side: longer than the server holds a call (AHP-34).
 	lastAnswers = 12 * time.Second
-	// MaxMessage is the longest message of an agent that is carried, in bytes.
+	// MaxMessage is the longest message of an agent that is forwarded, in bytes; the
+	// server's limit for streams.
 	MaxMessage = 16 << 20
 )
 
-// pipe carries lines between an agent and the server, and refuses in the server's place
-// what it cannot be asked.
+// pipe forwards lines between an agent and the server, and denies in the server's place
+// what cannot be asked (AHP-17).
+//
+// mu guards what is below it and is never held while a line is written to the agent,
+// which has outMu. It is held while the server is dialled, so that only one connection
+// is made.
 type pipe struct {
 	dial func(context.Context) (ahp.Stream, error)
 
@@ -36,7 +42,7 @@ type pipe struct {
 	reading  sync.WaitGroup
 }
 
-// request is as much of a message as is needed to refuse it.
+// request is as much of a message as is needed to deny it.
 type request struct {
 	ID     wire.Raw `json:"id"`
 	Method string   `json:"method"`
@@ -44,14 +50,19 @@ type request struct {
 	silent bool     // a handshake of our own
 }
 
+// newPipe makes a pipe that writes to the agent and dials the server when there is
+// something to send.
 func newPipe(out io.Writer, dial func(context.Context) (ahp.Stream, error)) *pipe {
 	return &pipe{dial: dial, out: out, asked: map[string]request{}, idle: make(chan struct{}, 1)}
 }
 
-// run carries what comes until the agent closes its side and everything is answered.
+// run forwards messages until the agent closes its side and everything is answered, or
+// ctx ends.
 func (p *pipe) run(ctx context.Context, in io.Reader) error {
 	lines := make(chan []byte)
 	failed := make(chan error, 1)
+	// Reading standard input cannot be interrupted, so it has a goroutine that the process
+	// does not wait for.
 	go func() { // it may be left behind in a read that nobody can end
 		defer close(lines)
 		failed <- readLines(in, func(line []byte) bool {
@@ -69,7 +80,7 @@ func (p *pipe) run(ctx context.Context, in io.Reader) error {
 		select {
 		case line, open = <-lines:
 			if open {
-				p.take(ctx, line)
+				p.forward(ctx, line)
 			} else {
 				err = <-failed
 			}
@@ -83,7 +94,7 @@ func (p *pipe) run(ctx context.Context, in io.Reader) error {
 	return err
 }
 
-// drain waits until nothing is unanswered.
+// drain waits until every request is answered, at most lastAnswers.
 func (p *pipe) drain(ctx context.Context) {
 	late := time.After(lastAnswers)
 	for {
@@ -103,7 +114,9 @@ func (p *pipe) drain(ctx context.Context) {
 	}
 }
 
-// readLines hands on every line; one that is too long ends it.
+// readLines hands every line to take, until take wants no more or the input ends. A
+// line that is too long is cut, and the server refuses it: the agent then gets an
+// answer.
 func readLines(in io.Reader, take func([]byte) bool) error {
 	r := bufio.NewReader(in)
 	for {
@@ -131,8 +144,9 @@ func readLines(in io.Reader, take func([]byte) bool) error {
 	}
 }
 
-// take carries one line to the server.
-func (p *pipe) take(ctx context.Context, line []byte) {
+// forward forwards one line to the server. If it cannot be reached, a request is denied,
+// and a notification is dropped.
+func (p *pipe) forward(ctx context.Context, line []byte) {
 	var r request
 	unread := wire.UnmarshalPart(line, &r)
 	asks := unread == nil && len(r.ID) > 0 && string(r.ID) != "null"
@@ -140,17 +154,18 @@ func (p *pipe) take(ctx context.Context, line []byte) {
 	switch {
 	case stream != nil:
 		if stream.Write(line) != nil {
-			p.lost(stream)
+			p.giveUp(stream)
 		}
 	case asks:
-		p.say(r.refusal())
+		p.writeLine(r.refusal())
 	case unread != nil:
-		p.say([]byte(`{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error"}}`))
+		p.writeLine([]byte(`{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error"}}`))
 	}
 }
 
-// register is the stream to the server, nil when it cannot be reached. A request is on the list
-// before the stream can be lost, and so refused when it is.
+// register returns the stream to the server, nil if it cannot be reached, and puts a
+// request on the list of those without an answer. Both happen under the lock: a request
+// is on the list before its stream can be lost, and so is denied when it is.
 func (p *pipe) register(ctx context.Context, line []byte, r request, asks bool) ahp.Stream {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -164,7 +179,8 @@ func (p *pipe) register(ctx context.Context, line []byte, r request, asks bool) 
 	return stream
 }
 
-// connect is the stream to the server, nil when it cannot be reached. The caller holds the lock.
+// connect returns the stream to the server, and makes one if there is none. nil says
+// that it cannot be reached. The caller holds the lock.
 func (p *pipe) connect(ctx context.Context) ahp.Stream {
 	if p.stream != nil {
 		return p.stream
@@ -173,6 +189,9 @@ func (p *pipe) connect(ctx context.Context) ahp.Stream {
 	if err != nil {
 		return nil
 	}
+	// AHP-17: the server knows nothing of the connection before, and the agent nothing of
+	// this one. So the agent's handshake is sent again under an id of our own, and its
+	// answer is not forwarded.
 	if p.greeting != nil { // the server knows nothing of the one before
 		const own = `"signalbox-pipe-handshake"`
 		if members, err := wire.Members(p.greeting); err == nil {
@@ -191,8 +210,9 @@ func (p *pipe) connect(ctx context.Context) ahp.Stream {
 	return stream
 }
 
-// listen carries answers to the agent until the stream ends. An answer that cannot be read is not
-// carried, since the agent may read it less strictly, and take it for a yes: the stream is given up.
+// listen forwards answers to the agent until the stream ends. An answer that cannot be
+// parsed is not forwarded (AHP-18): the agent may parse it less strictly and read a
+// permission. The stream is given up.
 func (p *pipe) listen(stream ahp.Stream) {
 	for {
 		text, err := stream.Read()
@@ -201,34 +221,36 @@ func (p *pipe) listen(stream ahp.Stream) {
 			members, err = wire.Members(text)
 		}
 		if err != nil {
-			p.lost(stream)
+			p.giveUp(stream)
 			return
 		}
-		if !p.answered(members["id"]).silent {
-			p.say(text)
+		if !p.settle(members["id"]).silent {
+			p.writeLine(text)
 		}
 	}
 }
 
-// answered takes a request off the list, and returns it.
-func (p *pipe) answered(id wire.Raw) request {
+// settle takes a request off the list and returns it.
+func (p *pipe) settle(id wire.Raw) request {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := p.asked[string(id)]
 	delete(p.asked, string(id))
-	p.tellIdle()
+	p.wakeDrain()
 	return r
 }
 
-func (p *pipe) tellIdle() {
+// wakeDrain wakes drain, which looks for itself.
+func (p *pipe) wakeDrain() {
 	select {
 	case p.idle <- struct{}{}:
 	default:
 	}
 }
 
-// lost refuses everything that waits, at once: the server is gone.
-func (p *pipe) lost(stream ahp.Stream) {
+// giveUp gives a stream up and denies every request without an answer, at once. A second
+// call about the same stream does nothing.
+func (p *pipe) giveUp(stream ahp.Stream) {
 	p.mu.Lock()
 	if p.stream != stream {
 		p.mu.Unlock()
@@ -240,13 +262,15 @@ func (p *pipe) lost(stream ahp.Stream) {
 	p.mu.Unlock()
 	_ = stream.Close()
 	for _, r := range waiting {
+		// The agent did not send the repeated handshake, so it hears nothing about it.
 		if !r.silent {
-			p.say(r.refusal())
+			p.writeLine(r.refusal())
 		}
 	}
-	p.tellIdle()
+	p.wakeDrain()
 }
 
+// hangUp closes the stream when the agent has ended.
 func (p *pipe) hangUp() {
 	p.mu.Lock()
 	stream := p.stream
@@ -257,16 +281,19 @@ func (p *pipe) hangUp() {
 	}
 }
 
-func (p *pipe) say(text []byte) {
+// writeLine writes one line to the agent, whole.
+func (p *pipe) writeLine(text []byte) {
 	p.outMu.Lock()
 	defer p.outMu.Unlock()
 	_, _ = p.out.Write(append(text, '\n')) // an agent that has gone hears nothing
 }
 
+// unreachable is the reason of denials while the server is away.
 const unreachable = "Signalbox cannot be reached, so this is refused. Start the server with `signalbox up`."
 
-// refusal is the answer to a request that nobody can be asked about. A handshake is
-// answered: an agent that goes on without its harness would be under none.
+// refusal is the answer to a request that nobody can be asked about: a denial that the
+// agent can decode (AHP-35). A handshake is answered (AHP-17): an agent that gives up
+// on its harness would run without one.
 func (r request) refusal() []byte {
 	var params struct {
 		Type   ahp.Type `json:"event_type"`
@@ -301,6 +328,7 @@ func (r request) refusal() []byte {
 	return r.encode("result", result)
 }
 
+// encode is a response to the request, with a result or an error.
 func (r request) encode(member string, value any) []byte {
 	text, err := wire.Marshal(map[string]any{"jsonrpc": "2.0", "id": r.ID, member: value})
 	if err != nil { // texts and numbers only

@@ -9,25 +9,29 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Output is what a hook says to its CLI.
+// Output is what a hook writes and how it exits.
 type Output struct {
 	Stdout []byte
 	Stderr string
 	Code   int
 }
 
-// The exit codes that the CLIs know. Any other than these lets them go on.
+// The exit codes that the CLIs know. A hook exits with no other: CLIs take other codes
+// for a failure of the hook, and go on.
 const (
 	CodeGoOn   = 0
 	CodeWarn   = 1 // for Amp: ask the person at the terminal
 	CodeRefuse = 2
 )
 
-// Answer puts a decision into the words of the CLI.
+// Answer expresses a decision to the CLI. A change that the CLI cannot be told is a
+// denial that says what the policy wants, so the model can do that by itself.
 func (c *Call) Answer(d ahp.Decision) Output {
 	if !d.Allowed() {
 		return c.no(refusalOf(d), CodeGoOn)
 	}
+	// An allow may come with the payload unchanged, or with null; both are plain
+	// permissions.
 	if d.ModifiedPayload == nil || string(d.ModifiedPayload) == "null" {
 		return c.yes()
 	}
@@ -41,25 +45,31 @@ func (c *Call) Answer(d ahp.Decision) Output {
 	return Output{Stdout: encode(c.tool.preTool("", input))}
 }
 
-// Refuse is the answer when nobody decided: the no of the CLI in every form that it
-// knows, so that no version of it goes on.
+// Refuse is the answer when nobody decided: the CLI's denial in every form that it
+// knows, output and exit code, so that no version of it goes on.
 func (c *Call) Refuse(reason string) Output { return c.no(reason, CodeRefuse) }
 
-// Refuse is the answer to what could not be read.
+// Refuse is the answer to a call that could not be read. Only the exit code says no,
+// since which hook it was is not known.
 func (t *Tool) Refuse(reason string) Output {
 	return Output{Stderr: oneLine(reason), Code: CodeRefuse}
 }
 
+// yes lets the CLI go on. Without Final it says nothing, so the CLI's own permissions
+// apply.
 func (c *Call) yes() Output {
 	if c.tool.delegate {
 		return Output{}
 	}
+	// A prompt has no permissions of the CLI behind it, so only actions need the final
+	// word.
 	if c.Final && c.tool.yes != nil && c.Event.Type == ahp.PreAction {
 		return Output{Stdout: encode(c.tool.yes)}
 	}
 	return Output{Stdout: []byte("{}\n")}
 }
 
+// no denies. The exit code is CodeGoOn where the CLI takes the output for its answer.
 func (c *Call) no(reason string, code int) Output {
 	reason = oneLine(reason)
 	if c.tool.delegate {
@@ -77,7 +87,7 @@ func (c *Call) no(reason string, code int) Output {
 	return out
 }
 
-// refusalOf is why not, for the model that reads it.
+// refusalOf is the reason of a denial, for the model that reads it.
 func refusalOf(d ahp.Decision) string {
 	reason := strings.TrimSpace(d.Reason)
 	switch {
@@ -92,8 +102,9 @@ func refusalOf(d ahp.Decision) string {
 	return reason
 }
 
-// changed is the input that the policy wants in place of the tool's own, nil when it is
-// the same. What the CLI cannot be told is a reason for no.
+// changed is the input that the policy wants in place of the tool's own, nil if it is
+// the same. why is not empty if the CLI cannot be told: no CLI takes another prompt or
+// another tool, and Amp takes no change at all.
 func (c *Call) changed(modified wire.Raw) (input wire.Raw, why string) {
 	instead := "The policy wants this instead: " + string(modified)
 	if c.tool.delegate || c.Event.Type != ahp.PreAction {
@@ -108,6 +119,7 @@ func (c *Call) changed(modified wire.Raw) (input wire.Raw, why string) {
 	if wire.Same(want["arguments"], c.input) {
 		return nil, ""
 	}
+	// Gemini CLI lays the new input over the old one, so an argument cannot be taken away.
 	if c.tool.merges {
 		before, _ := wire.Members(c.input) // it is an object, as the other is
 		after, _ := wire.Members(want["arguments"])
@@ -135,7 +147,8 @@ func (c *Call) sameBut(other map[string]wire.Raw) bool {
 	return true
 }
 
-// oneLine is a reason that is never empty: Codex takes an empty one for none at all.
+// oneLine is a reason on one line, never empty: Codex takes an empty one for no answer
+// at all.
 func oneLine(reason string) string {
 	if reason = strings.Join(strings.Fields(reason), " "); reason == "" {
 		return "The policy does not allow this."
@@ -143,6 +156,7 @@ func oneLine(reason string) string {
 	return reason
 }
 
+// encode is an answer as one line of JSON.
 func encode(v any) []byte {
 	text, _ := wire.Marshal(v) // texts, and JSON that was read
 	return append(text, '\n')

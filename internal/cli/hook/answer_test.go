@@ -14,7 +14,8 @@ import (
 	"signalbox/internal/wire/wiretest"
 )
 
-const aboutToRun = `{"session_id":"s","hook_event_name":"PreToolUse","tool_name":"Bash","tool_input":{"command":"make test"}}`
+const aboutToRun = `{"session_id":"s","hook_event_name":"PreToolUse","tool_name":"Bash",` +
+	`"tool_input":{"command":"make test"}}`
 
 // harnessThatSays shakes hands, and answers everything else with a text in which <id> stands for
 // the request's.
@@ -31,7 +32,8 @@ func harnessThatSays(t *testing.T, text string) *httptest.Server {
 		}
 		answer := text
 		if in.Method == "ahp/handshake" {
-			answer = `{"jsonrpc":"2.0","id":"<id>","result":{"protocol_version":"2.4","harness_info":{"name":"n","version":"v","capabilities":[]}}}`
+			answer = `{"jsonrpc":"2.0","id":"<id>","result":{"protocol_version":"2.4","harness_info":{"name":"n",` +
+				`"version":"v","capabilities":[]}}}`
 		}
 		_, _ = io.WriteString(w, strings.ReplaceAll(answer, "<id>", in.ID))
 	}))

@@ -19,27 +19,29 @@ import (
 )
 
 const (
-	// callTime is how long one call of a hook takes at the most, beside --wait: more than the server
-	// holds a call.
+	// callTime is how long one call of a hook takes at most, beside --wait. It is longer
+	// than the server holds a call (AHP-34), so the server's "not decided yet" arrives.
 	callTime = 12 * time.Second
-	// callMargin is what a CLI waits beyond that before it gives a hook up.
+	// callMargin is what the CLI waits beyond that before it gives up on the hook. It must
+	// never give up first: CLIs go on when a hook times out.
 	callMargin = 8 * time.Second
 )
 
-// New is the group of commands `hook`.
+// New is the command group `hook`.
 func New(a *command.App) *command.Command {
 	c := command.Group("hook", "Put agent CLIs under supervision, through their own hooks")
 	c.Long = c.Short + ": " + strings.Join(Names(), ", ") +
 		".\n\n`signalbox hook install NAME` registers the hooks. From then on the CLI asks before it\n" +
-		"uses a tool or takes a prompt, and tells what came of it."
+		"uses a tool or takes a prompt, and reports the outcome."
 	for _, t := range Tools {
-		c.AddCommand(newRun(a, t))
+		c.AddCommand(newHook(a, t))
 	}
 	c.AddCommand(newInstall(a), newUninstall(a))
 	return c
 }
 
-// asker asks the server in the place of a CLI: how it finds the server, and how patient it is.
+// asker asks the server in place of a CLI: how it finds the server, and how long it
+// waits.
 type asker struct {
 	*command.App
 	keyFile string
@@ -47,31 +49,33 @@ type asker struct {
 	final   bool // a yes is the last word
 }
 
+// addFlags adds the flags that a hook and its installation share.
 func (f *asker) addFlags(c *command.Command) {
 	c.Flags().StringVar(&f.keyFile, "key-file", "",
 		"a file with a key of the agent, for a server elsewhere (the key itself: SIGNALBOX_KEY)")
 	c.Flags().DurationVar(&f.wait, "wait", 0,
-		"how long to wait for a person's decision, beyond the seconds that the server holds a call")
+		"how long to wait for a person's decision, beyond the eight seconds that the server holds a call")
 }
 
-func newRun(a *command.App, t *Tool) *command.Command {
+// newHook is the command that a CLI starts for each of its hooks.
+func newHook(a *command.App, t *Tool) *command.Command {
 	c := &command.Command{
-		Use: t.Name, Short: "The hook of " + t.Title + ": reads what it is about to do, and answers",
-		Long: "Is started by " + t.Title + ", once `signalbox hook install " + t.Name +
-			"` has registered it. On the server's\n" +
-			"machine it uses the Unix socket in the data folder, and elsewhere, with --server or\n" +
-			"SIGNALBOX_SERVER, HTTP with a key of the agent.\n\n" +
-			"What cannot be asked, because the server is away, is refused.",
+		Use: t.Name, Short: "The hook of " + t.Title + ": reads a step on standard input and answers",
+		Long: t.Title + " starts this command once `signalbox hook install " + t.Name + "`\n" +
+			"has registered it. On the server's machine it uses the Unix socket in the data folder.\n" +
+			"Elsewhere, with --server or SIGNALBOX_SERVER, it uses HTTP with a key of the agent.\n\n" +
+			"While the server cannot be reached, everything is denied.",
 		Args: command.NoArguments(),
 	}
 	f := asker{App: a}
 	f.addFlags(c)
 	via := c.Flags().String("via", "",
-		"the socket of the process that watches the run, and asks and waits in place of the hook")
+		"the socket of the supervisor, which asks and waits in place of the hook")
+	// Only the guard of a supervised run passes it.
 	_ = c.Flags().MarkHidden("via") // it is there
-	c.Flags().BoolVar(&f.final, "final", false, "a yes is the last word: the CLI's own permissions are not asked after it")
+	c.Flags().BoolVar(&f.final, "final", false, "an approval is final: the CLI does not ask its own permissions")
 	c.RunE = func(c *command.Command, _ []string) error {
-		out := f.run(c.Context(), t, *via)
+		out := f.respond(c.Context(), t, *via)
 		_, _ = a.Out.Write(out.Stdout)
 		if out.Code != CodeGoOn {
 			return command.Exit(out.Code, out.Stderr)
@@ -81,8 +85,8 @@ func newRun(a *command.App, t *Tool) *command.Command {
 	return c
 }
 
-// run answers one call of a CLI, or has the process at the socket answer it.
-func (f *asker) run(ctx context.Context, t *Tool, via string) Output {
+// respond answers one call of a CLI, or has the process at the socket via answer it.
+func (f *asker) respond(ctx context.Context, t *Tool, via string) Output {
 	reading, cancel := context.WithTimeout(ctx, callTime+f.wait)
 	defer cancel()
 	text, err := readAll(reading, f.In)
@@ -90,13 +94,15 @@ func (f *asker) run(ctx context.Context, t *Tool, via string) Output {
 	case err != nil:
 		return t.Refuse("Signalbox refuses what it cannot read: " + err.Error() + ".")
 	case via != "":
-		return handOn(ctx, t, text, via)
+		return askDesk(ctx, t, text, via)
 	}
+	// A hook that still waits after a second waits for a person, and gives its memory back.
 	defer time.AfterFunc(time.Second, command.Thrift).Stop() // by then it waits
 	return f.answer(reading, t, text, os.Getenv)
 }
 
-// answer is what is said to a CLI. Whatever goes wrong, the answer to a question is no.
+// answer is what the CLI is told. Whatever goes wrong, a question is answered with a
+// denial; a report that could not be sent is a warning, since the step has happened.
 func (f *asker) answer(ctx context.Context, t *Tool, text []byte, getenv func(string) string) Output {
 	ctx, cancel := context.WithTimeout(ctx, callTime+f.wait)
 	defer cancel()
@@ -107,19 +113,21 @@ func (f *asker) answer(ctx context.Context, t *Tool, text []byte, getenv func(st
 	call.Final = f.final
 	d, err := f.ask(ctx, call)
 	switch {
+	// The reason is for the model, which should tell the person and not try again at once.
 	case err != nil && call.Asks():
 		return call.Refuse("Signalbox cannot be asked, so this is refused: " + err.Error() +
 			". Start the server with `signalbox up`, or tell the person who runs it.")
 	case err != nil:
-		return Output{Stderr: "Signalbox was not told of this: " + err.Error(), Code: CodeWarn}
+		return Output{Stderr: "Signalbox did not get this report: " + err.Error(), Code: CodeWarn}
 	case call.Asks():
 		return call.Answer(d)
 	}
 	return Output{}
 }
 
-// ask asks the server about a call, or tells it. While the answer is later, it asks again
-// as long as --wait allows.
+// ask asks the server about a call, or reports it. While the decision is to ask again
+// later, it does, as long as --wait allows. Each round uses the same event, so all of
+// them find the same gate (AHP-41).
 func (f *asker) ask(ctx context.Context, call *Call) (ahp.Decision, error) {
 	began := time.Now()
 	c, err := f.dial(ctx, ahp.WithSession(call.Event.SessionID, call.Event.AgentID))
@@ -135,6 +143,8 @@ func (f *asker) ask(ctx context.Context, call *Call) (ahp.Decision, error) {
 	}
 	for {
 		d, err := c.Decide(ctx, call.Event)
+		// Another round that would end after --wait is not begun: the CLI's own timeout is
+		// close behind it.
 		if err != nil || d.Word != "defer" || time.Since(began)+d.RetryAfter > f.wait {
 			return d, err
 		}
@@ -145,7 +155,7 @@ func (f *asker) ask(ctx context.Context, call *Call) (ahp.Decision, error) {
 	}
 }
 
-// dial reaches the server's AHP as harness stdio does, with POSTs where it is elsewhere.
+// dial connects to the server's AHP: its Unix socket on this machine, POSTs elsewhere.
 func (f *asker) dial(ctx context.Context, session ahp.Option) (*ahp.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, harness.DialTime)
 	defer cancel()
@@ -164,7 +174,7 @@ func (f *asker) dial(ctx context.Context, session ahp.Option) (*ahp.Client, erro
 	return ahp.Dial(ctx, address, ahp.WithKey(key), session)
 }
 
-// readAll reads what a CLI says, unless that takes too long or is too much.
+// readAll reads what a CLI writes, unless it takes too long or is too much.
 func readAll(ctx context.Context, in io.Reader) ([]byte, error) {
 	type outcome struct {
 		text []byte
@@ -186,14 +196,15 @@ func readAll(ctx context.Context, in io.Reader) ([]byte, error) {
 	}
 }
 
+// newInstall is `hook install`.
 func newInstall(a *command.App) *command.Command {
 	c := &command.Command{
 		Use: "install NAME", Short: "Register the hooks in a CLI's settings", ValidArgs: Names(),
-		Long: "Adds the hooks to the CLI's settings: those of the person, or with --project those of the\n" +
-			"project in this folder. Everything else in them stays as it is, and " +
-			"`signalbox hook\nuninstall` puts them back.\n\n" +
-			"The hooks talk to the server that this command would talk to. With --wait the CLI waits so\n" +
-			"long for a person's decision; without it, it is told to try again after a few seconds.",
+		Long: "Adds the hooks to the CLI's settings: yours, or with --project those of the project in\n" +
+			"this folder. Everything else in the file stays as it is, and `signalbox hook uninstall`\n" +
+			"puts it back.\n\n" +
+			"The hooks use the server that this command would use. With --wait the CLI waits that long\n" +
+			"for a person's decision; without it, the model is told to try again after a few seconds.",
 		Example: "  signalbox hook install claude-code\n  signalbox hook install codex --wait 10m\n" +
 			"  signalbox hook install gemini --project --server https://signalbox.example --key-file ~/.signalbox-key",
 		Args: command.Exactly(1, "the name of a CLI: "+strings.Join(Names(), ", ")),
@@ -214,18 +225,19 @@ func newInstall(a *command.App) *command.Command {
 		if err != nil {
 			return err
 		}
+		// The CLI has to wait longer than the hook, which has to wait longer than the server.
 		changed, err := t.Install(file, t.Command(program, reach...), callTime+f.wait+callMargin)
 		if err != nil {
-			return leftAlone(err, file)
+			return settingsError(err, file)
 		}
-		sayInstalled(a, t, file, changed)
+		printInstalled(a, t, file, changed)
 		return nil
 	}
 	return c
 }
 
-// reach is how a hook that runs in any folder finds the server that this command would
-// talk to.
+// reach are the flags by which a hook finds the server that this command would talk to.
+// A hook runs in any folder and without this environment, so paths are absolute.
 func (f *asker) reach() ([]string, error) {
 	var reach []string
 	if f.Elsewhere("") {
@@ -257,7 +269,8 @@ func (f *asker) reach() ([]string, error) {
 	return reach, nil
 }
 
-func sayInstalled(a *command.App, t *Tool, file string, changed bool) {
+// printInstalled tells what was done, and what the person still has to do.
+func printInstalled(a *command.App, t *Tool, file string, changed bool) {
 	if !changed {
 		a.Out.Print("%s is under supervision already, by %s.", t.Title, file)
 		return
@@ -271,11 +284,12 @@ func sayInstalled(a *command.App, t *Tool, file string, changed bool) {
 	}
 }
 
+// newUninstall is `hook uninstall`.
 func newUninstall(a *command.App) *command.Command {
 	c := &command.Command{
-		Use: "uninstall NAME", Short: "Take the hooks out of a CLI's settings", ValidArgs: Names(),
-		Long: "Puts the CLI's settings back as they were before `signalbox hook install`, byte for byte\n" +
-			"if nothing else has changed in them, and else without the hooks.",
+		Use: "uninstall NAME", Short: "Remove the hooks from a CLI's settings", ValidArgs: Names(),
+		Long: "Puts the CLI's settings back as they were before `signalbox hook install`: byte for byte\n" +
+			"if nothing else has changed in them, otherwise only the hooks are removed.",
 		Args: command.Exactly(1, "the name of a CLI: "+strings.Join(Names(), ", ")),
 	}
 	project := projectFlag(c)
@@ -286,7 +300,7 @@ func newUninstall(a *command.App) *command.Command {
 		}
 		changed, err := t.Uninstall(file)
 		if err != nil {
-			return leftAlone(err, file)
+			return settingsError(err, file)
 		}
 		if changed {
 			a.Out.Print("%s is no longer under supervision: its hooks are gone from %s.", t.Title, file)
@@ -298,15 +312,16 @@ func newUninstall(a *command.App) *command.Command {
 	return c
 }
 
+// projectFlag adds --project, which install and uninstall share.
 func projectFlag(c *command.Command) *bool {
-	return c.Flags().Bool("project", false, "the settings of the project in this folder, instead of the person's")
+	return c.Flags().Bool("project", false, "the settings of the project in this folder, instead of yours")
 }
 
-// settingsOf finds a tool and its settings.
+// settingsOf finds a CLI by its name, and the file with its settings.
 func settingsOf(name string, project bool) (*Tool, string, error) {
 	t := Named(name)
 	if t == nil {
-		return nil, "", command.Usage("%q is not a CLI that is known here. %s", name, fault.DidYouMean(name, Names()))
+		return nil, "", command.Usage("%q is not a known CLI. %s", name, fault.DidYouMean(name, Names()))
 	}
 	var folder string
 	home, err := os.UserHomeDir()
@@ -319,7 +334,9 @@ func settingsOf(name string, project bool) (*Tool, string, error) {
 	return t, t.File(folder, home, os.Getenv), nil
 }
 
-func leftAlone(err error, file string) error {
+// settingsError is the error about settings that were not changed because they cannot be
+// read or written.
+func settingsError(err error, file string) error {
 	return fault.Wrap(err, fault.InvalidConfig,
 		"The settings in %s are left as they are: they cannot be read or written. "+
 			"Repair them, or say with --project that you mean those of this folder.", file)

@@ -17,9 +17,10 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Desk asks the server in the place of hooks. The hooks of a supervised run hand what they are asked
-// to the process that watches the run, which waits for all of them: a hook that waits for a person
-// would take more memory than everything else of a run.
+// Desk asks the server in place of the hooks of a supervised run. The hooks hand what
+// they are asked to the process that watches the run, which waits for all of them: a
+// hook that waited for a person by itself would take more memory than the rest of the
+// run.
 type Desk struct {
 	asker
 	listener net.Listener
@@ -27,8 +28,9 @@ type Desk struct {
 	wg       sync.WaitGroup
 }
 
-// OpenDesk listens for hooks on a socket in the folder, until Close. It waits so long for a person's
-// decision. Its yes is the last word: the CLI's own permissions would ask somebody who is not there.
+// OpenDesk listens for hooks on a socket in the folder, until Close. It waits up to
+// wait for a person's decision. Its permission is final (RUN-43): the CLI's own prompt
+// would ask somebody who is not there.
 func OpenDesk(ctx context.Context, a *command.App, dir string, wait time.Duration) (*Desk, error) {
 	socket := filepath.Join(dir, "hook.sock")
 	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", socket)
@@ -38,29 +40,34 @@ func OpenDesk(ctx context.Context, a *command.App, dir string, wait time.Duratio
 				"TMPDIR should be a folder with a short name that can be written to.", socket)
 	}
 	d := &Desk{asker: asker{App: a, wait: wait, final: true}, listener: l}
+	// Not the run's own context: hooks of a run that is being stopped are denied by Close,
+	// after the CLI has ended.
 	ctx, d.cancel = context.WithCancel(context.WithoutCancel(ctx)) // until Close, when the CLI has ended
 	d.wg.Go(func() { d.accept(ctx) })
 	return d, nil
 }
 
-// Arguments are those with which `signalbox hook` comes here.
+// Arguments are those with which `signalbox hook` hands its call to this desk.
 func (d *Desk) Arguments() []string { return []string{"--via", d.listener.Addr().String()} }
 
-// Close ends it. Hooks that wait have no answer, which is a no.
+// Close ends the desk. Hooks that wait lose their connection, which they take for a
+// denial.
 func (d *Desk) Close() {
 	d.cancel()
 	_ = d.listener.Close()
 	d.wg.Wait()
 }
 
-// handedCall is what a hook hands over: one line of JSON. The answer is three lines: the exit
-// code, what goes to standard error, and what goes to standard output.
+// handedCall is what a hook hands over, as one line of JSON. The answer is three lines:
+// the exit code, what goes to standard error, and what goes to standard output. A shell
+// can read that, which it has to (waitScript).
 type handedCall struct {
 	Tool  string            `json:"tool"`
 	Input []byte            `json:"input"`
 	Env   map[string]string `json:"env"`
 }
 
+// writeCall and readCall are the two ends of the line.
 func writeCall(w io.Writer, call handedCall) error {
 	line, err := wire.Marshal(call)
 	if err == nil {
@@ -77,6 +84,7 @@ func readCall(r io.Reader) (call handedCall, err error) {
 	return call, err
 }
 
+// accept serves hooks until the listener is closed.
 func (d *Desk) accept(ctx context.Context) {
 	for {
 		conn, err := d.listener.Accept()
@@ -90,7 +98,8 @@ func (d *Desk) accept(ctx context.Context) {
 	}
 }
 
-// serve answers one hook, unless it goes away before.
+// serve answers one hook, unless it goes away first: a CLI that was cancelled asks for
+// nothing any more. A connection that ends without an answer is a denial.
 func (d *Desk) serve(ctx context.Context, conn net.Conn) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -106,6 +115,7 @@ func (d *Desk) serve(ctx context.Context, conn net.Conn) {
 		return
 	}
 	_ = conn.SetReadDeadline(time.Time{})
+	// A read that returns says that the hook is gone, whatever it returns.
 	d.wg.Go(func() {
 		_, _ = conn.Read(make([]byte, 1)) // it says nothing more, so this is its end
 		cancel()

@@ -1,17 +1,27 @@
 // Package hook translates between the hook systems of agent CLIs and AHP, and edits the
-// settings in which they are registered. A CLI starts a program before and after its
-// steps; what it says on standard input becomes an event of AHP, and the decision about
-// that becomes what the CLI takes for yes and no.
+// settings in which hooks are registered. A CLI starts a program before and after its
+// steps. What the CLI writes to that program's standard input becomes an event of AHP,
+// and the decision becomes what the CLI takes for yes or no.
 //
-// It knows the formats of Claude Code, Codex, Gemini CLI and Amp (tools.go, answer.go), and how
-// their settings are changed without touching anything else in them (settings.go, jsonc.go).
-// `signalbox hook` itself is command.go; it asks the server over AHP, or hands what it is asked to
-// the process that watches a supervised run (via.go), whose Desk asks in its place (desk.go). What is
-// allowed is the server's to say: nothing here knows a policy.
+// # Files
 //
-// # Nothing is allowed by accident
+//	command.go   `signalbox hook`: one call of a CLI, install, uninstall
+//	tools.go     Claude Code, Codex, Gemini CLI and Amp: what they write
+//	answer.go    the same CLIs: what they read
+//	settings.go  what is registered, and where
+//	jsonc.go     edits of JSON with comments that leave the rest as it is
+//	install.go   files: changed whole or not at all, and put back byte for byte
+//	desk.go      asks the server in place of the hooks of a supervised run
+//	via.go       the hook's side of that
 //
-// A yes of the policy is no more than silence to the CLI, whose own permissions still
-// apply; Amp is the exception, since there a delegate has the last word. Whatever is not
-// a yes, or cannot be said in the words of the CLI, is its own no, with the reason.
+// What is allowed is decided by the server: nothing here knows a policy.
+//
+// # Fail closed
+//
+// A permission of the policy is only silence to the CLI, whose own permissions still
+// apply. Amp is the exception, since there a delegate has the last word; a supervised
+// run is the other (RUN-43). Anything but an explicit permission, and everything that
+// cannot be expressed to the CLI, is the CLI's own denial, with the reason. A hook that
+// crashes is not in our hands: what a CLI does then is in the table of
+// docs/cli-agents.md.
 package hook

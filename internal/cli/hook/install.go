@@ -13,25 +13,30 @@ import (
 	"time"
 )
 
-// DelegateFile is a program beside Amp's settings: a delegate is a program without
-// arguments.
+// DelegateFile is the name of a program beside Amp's settings. Amp's delegate is a
+// program without arguments, so this one carries ours. It also marks the rule in the
+// settings as ours.
 const DelegateFile = "signalbox-delegate"
 
-// memory is what is kept beside settings, so that they can be put back byte for byte.
+// memory is kept beside the settings, so that they can be put back byte for byte:
+// comments and layout too.
 type memory struct {
 	Before []byte `json:"before"` // nil when there were none
 	After  string `json:"after"`  // the SHA-256 of what was written
 }
 
+// memoryFile is where the memory of a file of settings is kept.
 func memoryFile(file string) string { return file + ".signalbox" }
 
-// Install registers the hooks in a file of settings. It reports whether anything changed.
+// Install registers the hooks in a file of settings, in place of hooks that an earlier
+// install has left. within is how long the CLI waits for a hook. It reports whether
+// anything changed.
 func (t *Tool) Install(file, command string, within time.Duration) (changed bool, err error) {
 	file, text, mode, err := open(file)
 	if err != nil {
 		return false, err
 	}
-	before, err := t.original(file, text)
+	before, err := t.withoutHooks(file, text)
 	if err != nil {
 		return false, err
 	}
@@ -57,10 +62,12 @@ func (t *Tool) Install(file, command string, within time.Duration) (changed bool
 			}
 		}
 	}
+	// An install that changes nothing writes nothing, and keeps the memory of what was
+	// there before the first.
 	if bytes.Equal(after, text) {
 		return changed, nil
 	}
-	// What it was comes first: settings are never changed without it.
+	// The memory is written first: settings are never changed without a way back.
 	note, err := json.Marshal(memory{Before: before, After: sum(after)})
 	if err == nil {
 		err = write(memoryFile(file), note, 0o600)
@@ -71,14 +78,15 @@ func (t *Tool) Install(file, command string, within time.Duration) (changed bool
 	return true, write(file, after, mode)
 }
 
-// Uninstall takes the hooks out of a file of settings. If nothing else has changed since
-// they were put there, it is what it was, byte for byte.
+// Uninstall takes the hooks out of a file of settings. If nothing else has changed
+// since Install, the file is what it was, byte for byte; a file that Install has made
+// is removed.
 func (t *Tool) Uninstall(file string) (changed bool, err error) {
 	file, text, mode, err := open(file)
 	if err != nil || text == nil {
 		return false, err
 	}
-	before, err := t.original(file, text)
+	before, err := t.withoutHooks(file, text)
 	if err != nil {
 		return false, err
 	}
@@ -91,6 +99,7 @@ func (t *Tool) Uninstall(file string) (changed bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	// They go last: if something failed before, uninstall can be tried again.
 	leftovers := []string{memoryFile(file)}
 	if t.delegate {
 		leftovers = append(leftovers, filepath.Join(filepath.Dir(file), DelegateFile))
@@ -103,8 +112,9 @@ func (t *Tool) Uninstall(file string) (changed bool, err error) {
 	return changed, nil
 }
 
-// original is what settings are without our hooks, nil for none at all.
-func (t *Tool) original(file string, text []byte) ([]byte, error) {
+// withoutHooks are the settings without our hooks: those that memory has, if they have not
+// changed since, else the text with our hooks cut out. It is nil if there were none.
+func (t *Tool) withoutHooks(file string, text []byte) ([]byte, error) {
 	if text == nil {
 		return nil, nil
 	}
@@ -116,8 +126,9 @@ func (t *Tool) original(file string, text []byte) ([]byte, error) {
 	return t.Remove(text)
 }
 
-// open reads settings, following a link to where they are. The text is nil when there are
-// none.
+// open reads settings. It follows a link to where they are, so that a link into a
+// dotfiles folder stays a link. The text is nil if there are none, and mode is the one
+// to write them with.
 func open(file string) (path string, text []byte, mode fs.FileMode, err error) {
 	if path, err = filepath.EvalSymlinks(file); errors.Is(err, fs.ErrNotExist) {
 		if _, e := os.Lstat(file); e == nil {
@@ -138,12 +149,13 @@ func open(file string) (path string, text []byte, mode fs.FileMode, err error) {
 	return path, text, info.Mode().Perm(), err
 }
 
+// sum is the SHA-256 of a text, in hexadecimal.
 func sum(text []byte) string {
 	s := sha256.Sum256(text)
 	return hex.EncodeToString(s[:])
 }
 
-// write puts a file there, whole or not at all.
+// write puts a file in place, whole or not at all: a CLI may read it at any moment.
 func write(path string, text []byte, mode fs.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".signalbox-*")
 	if err != nil {

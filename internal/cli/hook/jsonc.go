@@ -10,15 +10,16 @@ import (
 	"github.com/tailscale/hujson"
 )
 
-// node is a value in a text of JSON, with where it stands. Settings are changed by
-// cutting and pasting in the text, so that all the rest of it stays as people wrote it.
+// node is a value in a text of JSON, with where it is. Settings are edited by cutting
+// and pasting text, so that everything else stays as people wrote it. Offsets are bytes
+// of the text that was parsed, and are stale after an edit: parse again.
 type node struct {
 	kind       byte // '{', '[', '"', or 0 for another value
 	start, end int
 	items      []item
 }
 
-// item is a member of an object, or an item of a list.
+// item is a member of an object, or an element of a list.
 type item struct {
 	name  string // "" in a list
 	start int    // of the name, if there is one
@@ -26,7 +27,7 @@ type item struct {
 	comma int // where the comma after it stands, -1 when there is none
 }
 
-// text of a string, "" of anything else.
+// text is the string at a node, "" if it is none.
 func (n node) text(source []byte) string {
 	var s string
 	if n.kind == '"' {
@@ -45,10 +46,11 @@ func (n node) member(name string) (node, bool) {
 	return node{}, false
 }
 
-// maxBrackets keeps the parser, which goes as deep as a text does, from going too deep.
+// maxBrackets bounds the nesting: the parser is recursive, and a stack overflow cannot
+// be caught.
 const maxBrackets = 100_000
 
-// parse reads a whole text, with comments and commas before an end where these are allowed.
+// parse parses a whole text, with comments and trailing commas if these are allowed.
 // Duplicate names in an object are an error: nobody can say which one counts.
 func parse(source []byte, comments bool) (node, error) {
 	if bytes.Count(source, []byte("{"))+bytes.Count(source, []byte("[")) > maxBrackets {
@@ -65,7 +67,7 @@ func parse(source []byte, comments bool) (node, error) {
 	return read(source, v)
 }
 
-// read finds out where things stand.
+// read turns a parsed value into a node with offsets.
 func read(source []byte, v hujson.Value) (n node, err error) {
 	n = node{start: v.StartOffset, end: v.EndOffset}
 	switch v := v.Value.(type) {
@@ -86,6 +88,7 @@ func read(source []byte, v hujson.Value) (n node, err error) {
 		names := map[string]bool{}
 		for _, m := range v.Members {
 			i := item{name: m.Name.Value.(hujson.Literal).String(), start: m.Name.StartOffset}
+			// Which of the two a CLI takes is not known, so an edit could change the wrong one.
 			if names[i.name] {
 				line := 1 + bytes.Count(source[:i.start], []byte("\n"))
 				return n, fmt.Errorf("line %d: duplicate name %q", line, i.name)
@@ -100,8 +103,9 @@ func read(source []byte, v hujson.Value) (n node, err error) {
 	return n, nil
 }
 
-// read fills in the value, and where the comma after it stands. The last one has a comma if
-// it has something after it; else that is after what it stands in.
+// read fills in the value, and where the comma after it is. hujson has no offset for
+// commas: there is one after every item but the last, and after the last if something
+// was parsed behind its value.
 func (i *item) read(source []byte, v hujson.Value, last bool) (err error) {
 	i.value, err = read(source, v)
 	i.comma = v.EndOffset + len(v.AfterExtra)
@@ -111,10 +115,11 @@ func (i *item) read(source []byte, v hujson.Value, last bool) (err error) {
 	return err
 }
 
-// style is how a text is laid out.
+// style is how a text is laid out: its line break, "" if it is on one line, and one
+// level of indentation.
 type style struct{ newline, unit string }
 
-// styleOf looks at the first thing in a text.
+// styleOf guesses the style from the first member.
 func styleOf(source []byte, root node) style {
 	if !bytes.ContainsRune(source, '\n') {
 		return style{}
@@ -133,7 +138,7 @@ func styleOf(source []byte, root node) style {
 	return s
 }
 
-// render writes a value as it stands at a depth.
+// render writes a value as it looks at a depth.
 func (s style) render(value any, depth int) string {
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)
@@ -145,6 +150,7 @@ func (s style) render(value any, depth int) string {
 	return strings.ReplaceAll(strings.TrimSuffix(out.String(), "\n"), "\n", s.newline)
 }
 
+// line is a line break with the indentation of a depth.
 func (s style) line(depth int) string {
 	if s.newline == "" {
 		return ""
@@ -152,7 +158,8 @@ func (s style) line(depth int) string {
 	return s.newline + strings.Repeat(s.unit, depth)
 }
 
-// add puts an entry, as render has made it, at the end of what stands at a depth.
+// add appends an entry, as render has made it, to an object or a list at a depth. A
+// comma goes right after the last item, so that a comment behind it stays where it is.
 func (s style) add(source []byte, in node, depth int, entry string) []byte {
 	closing := in.end - 1
 	last := closing // where the end's own line begins
@@ -168,7 +175,8 @@ func (s style) add(source []byte, in node, depth int, entry string) []byte {
 	return apply(source, edits)
 }
 
-// addFirst puts an entry before all others.
+// addFirst puts an entry before all others: of Amp's rules the first that matches
+// decides.
 func (s style) addFirst(source []byte, in node, depth int, entry string) []byte {
 	if len(in.items) == 0 {
 		return s.add(source, in, depth, entry)
@@ -177,13 +185,13 @@ func (s style) addFirst(source []byte, in node, depth int, entry string) []byte 
 	return apply(source, []edit{{at, at, entry + "," + s.line(depth+1)}})
 }
 
-// edit puts a text in place of another.
+// edit replaces the bytes from from to to.
 type edit struct {
 	from, to int
 	text     string
 }
 
-// apply makes edits that stand in order.
+// apply makes edits, which must be in order and must not overlap.
 func apply(source []byte, edits []edit) []byte {
 	var out []byte
 	at := 0
@@ -194,7 +202,8 @@ func apply(source []byte, edits []edit) []byte {
 	return append(out, source[at:]...)
 }
 
-// cut takes an item out of what it stands in, with its comma and its line.
+// cut takes an item out of an object or a list, with its comma and its line. Comments
+// stay, also one on the line before.
 func cut(source []byte, in node, index int) []byte {
 	it := in.items[index]
 	from, to := it.start, it.value.end

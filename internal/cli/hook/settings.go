@@ -12,7 +12,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// settings say where a CLI's settings are, and in which form.
+// settings says where a CLI's settings are, and in which form.
 type settings struct {
 	home     string // the folder in the home folder
 	variable string // the environment's name of that folder
@@ -22,7 +22,8 @@ type settings struct {
 	second   int  // how the CLI counts time: so many to a second
 }
 
-// File is where the tool has its settings: in the project's folder, or for the person.
+// File is the file with the CLI's settings: in the project's folder, or the person's.
+// The environment may move the latter, as it does for the CLI.
 func (t *Tool) File(project, home string, getenv func(string) string) string {
 	s := t.settings
 	switch {
@@ -36,14 +37,14 @@ func (t *Tool) File(project, home string, getenv func(string) string) string {
 	return filepath.Join(home, s.home, s.file)
 }
 
-// Entry is what is registered.
+// Entry is a hook to register.
 type Entry struct {
 	Command string        // with its arguments, as a shell takes them
 	Within  time.Duration // after which the CLI gives the hook up
 }
 
 type (
-	// group and handler are one hook as Claude Code, Codex and Gemini CLI write it; without
+	// group and handler are one hook as Claude Code, Codex and Gemini CLI have it. Without
 	// a matcher it is for every tool.
 	group struct {
 		Hooks []handler `json:"hooks"`
@@ -53,7 +54,8 @@ type (
 		Name    string `json:"name,omitempty"`
 		Command string `json:"command"`
 		Timeout int    `json:"timeout"`
-		// OnFailure makes a hook that cannot be started a no, where the CLI knows of that.
+		// OnFailure makes a hook that cannot be started a denial, in versions of Claude Code
+		// that know it.
 		OnFailure string `json:"onFailure,omitempty"`
 	}
 	// permission is a rule of Amp.
@@ -64,8 +66,7 @@ type (
 	}
 )
 
-// permissionsKey is the member of Amp's settings with its rules. The first that matches
-// decides.
+// permissionsKey is the member of Amp's settings with its rules.
 const permissionsKey = "amp.permissions"
 
 // Add registers the hooks in a text of settings, nil for none yet. Nothing else in it
@@ -101,7 +102,8 @@ func (t *Tool) Add(text []byte, e Entry) ([]byte, error) {
 	return text, nil
 }
 
-// addEvent registers one hook.
+// addEvent registers the hook of one event. The text is parsed again, since offsets
+// move with every edit.
 func (t *Tool) addEvent(text []byte, s style, ev event, e Entry) ([]byte, error) {
 	root, err := t.read(text)
 	if err != nil {
@@ -111,6 +113,7 @@ func (t *Tool) addEvent(text []byte, s style, ev event, e Entry) ([]byte, error)
 	if hooks.kind != '{' {
 		return nil, fmt.Errorf("hooks should be an object, and is not")
 	}
+	// The events of a session's end are only reported, so little time is enough.
 	within := e.Within
 	if ev.becomes == ahp.SessionEnd { // a CLI that ends waits no longer
 		within = 3 * time.Second
@@ -135,6 +138,7 @@ func (t *Tool) addEvent(text []byte, s style, ev event, e Entry) ([]byte, error)
 	return s.add(text, list, 2, s.render(own, 3)), nil
 }
 
+// colon is what stands between a name and its value.
 func (s style) colon() string {
 	if s.newline == "" {
 		return ":"
@@ -142,11 +146,12 @@ func (s style) colon() string {
 	return ": "
 }
 
+// quote is a name as JSON.
 func quote(name string) string {
 	return string(wire.AppendText(nil, name))
 }
 
-// read reads a text of settings, which is an object.
+// read parses a text of settings, which must be an object.
 func (t *Tool) read(text []byte) (node, error) {
 	root, err := parse(text, t.settings.comments)
 	if err == nil && root.kind != '{' {
@@ -155,8 +160,8 @@ func (t *Tool) read(text []byte) (node, error) {
 	return root, err
 }
 
-// Remove takes the hooks out of a text of settings, and nothing else. What is empty
-// without them goes with them.
+// Remove takes our hooks out of a text of settings, and nothing else. Objects and lists
+// that are empty without them go too: Install made them.
 func (t *Tool) Remove(text []byte) ([]byte, error) {
 	for len(bytes.TrimSpace(text)) > 0 {
 		root, err := t.read(text)
@@ -167,6 +172,8 @@ func (t *Tool) Remove(text []byte) ([]byte, error) {
 		if path == nil {
 			break
 		}
+		// Cutting only the hook would leave an empty list behind, which the person has not
+		// written.
 		// The innermost that holds nothing else.
 		for len(path) > 1 && len(path[len(path)-1].in.items) == 1 {
 			path = path[:len(path)-1]
@@ -177,13 +184,13 @@ func (t *Tool) Remove(text []byte) ([]byte, error) {
 	return text, nil
 }
 
-// step is one on the way to a value.
+// step is one step on the way from the root to a value.
 type step struct {
 	in    node
 	index int
 }
 
-// find is the way to a hook of ours, nil when there is none.
+// find is the way to one of our hooks, nil if there is none.
 func (t *Tool) find(text []byte, root node) []step {
 	if t.delegate {
 		for i, m := range root.items {
@@ -205,7 +212,7 @@ func (t *Tool) find(text []byte, root node) []step {
 			// The list of a group stands among its other members, such as the matcher.
 			handlers, _ := one.value.member("hooks")
 			for k, own := range handlers.items {
-				if command, _ := own.value.member("command"); t.ours(command.text(text)) {
+				if command, _ := own.value.member("command"); t.isOurs(command.text(text)) {
 					way := []step{{root, h}, {hooks, i}, {list.value, j}}
 					if len(handlers.items) > 1 {
 						way = append(way, step{handlers, k})
@@ -218,13 +225,14 @@ func (t *Tool) find(text []byte, root node) []step {
 	return nil
 }
 
-// ours reports whether a command was made by Command for the tool.
-func (t *Tool) ours(command string) bool {
+// isOurs reports whether Command made a command for this CLI. The path of the program may
+// have changed since.
+func (t *Tool) isOurs(command string) bool {
 	return strings.Contains(command, " hook "+t.Name+" --data ") || strings.Contains(command, " hook "+t.Name+" --server ")
 }
 
-// Command is a call of this program as a hook of the tool, for a shell. reach says how
-// it finds the server, and begins with --data or --server.
+// Command is a call of this program as a hook of the CLI, for a shell. reach says how
+// it finds the server, and begins with --data or --server, by which isOurs knows it.
 func (t *Tool) Command(program string, reach ...string) string {
 	words := []string{shellQuote(program), "hook", t.Name}
 	for _, w := range reach {
@@ -233,7 +241,8 @@ func (t *Tool) Command(program string, reach ...string) string {
 	return strings.Join(words, " ")
 }
 
-// shellQuote is a word as a shell takes it for one.
+// shellQuote is a word as a POSIX shell reads it back. Plain words stay plain, for
+// people who read their settings.
 func shellQuote(word string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:=@%+,", r)

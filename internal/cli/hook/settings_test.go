@@ -272,7 +272,8 @@ func withoutEmpty(settings map[string]any) map[string]any {
 
 func TestAHandlerInAGroupOfOthersIsTakenOutAlone(t *testing.T) {
 	tool := Named("claude-code")
-	text := `{"hooks":{"PreToolUse":[{"hooks":[{"command":"a"},{"command":"x hook claude-code --data /d"},{"command":"b"}]}]}}`
+	text := `{"hooks":{"PreToolUse":[{"hooks":[{"command":"a"},{"command":"x hook claude-code --data /d"},` +
+		`{"command":"b"}]}]}}`
 	got, err := tool.Remove([]byte(text))
 	if want := `{"hooks":{"PreToolUse":[{"hooks":[{"command":"a"},{"command":"b"}]}]}}`; err != nil ||
 		string(got) != want {

@@ -8,34 +8,36 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Tool is an agent CLI with hooks.
+// Tool is an agent CLI with hooks: what it asks with, and what it takes for an answer.
+// The values are data that never changes; what a CLI really does was tried with it,
+// since their documents differ from it.
 type Tool struct {
 	Name  string
 	Title string
 	// events are the hooks of the CLI that are used, in the order of its settings.
 	events []event
-	// deny is how the CLI spells no before a prompt.
+	// deny is the word with which the CLI is denied a prompt.
 	deny string
-	// preTool says how no, and another input, are spelled before an action.
+	// preTool is the answer before an action: a denial with a reason, or another input.
 	preTool func(no string, input wire.Raw) any
-	// yes is how the CLI spells a yes after which its own permissions do not ask; nil when
-	// it knows none.
+	// yes is the answer after which the CLI does not ask its own permissions; nil if it has
+	// none.
 	yes any
-	// merges says that another input is laid over the old one, so that nothing can be
-	// taken away.
+	// merges says that another input is laid over the old one, so that no argument can be
+	// removed.
 	merges bool
-	// delegate says that the CLI asks with an environment and listens to exit codes.
+	// delegate says that the CLI asks with environment variables and reads exit codes.
 	delegate bool
 	settings settings
 }
 
-// event is one hook of a CLI.
+// event is one hook of a CLI, and the event of AHP that it becomes.
 type event struct {
 	name    string
 	becomes ahp.Type
 }
 
-// Tools are those that are known.
+// Tools are the CLIs that are known.
 var Tools = []*Tool{
 	{
 		Name: "claude-code", Title: "Claude Code", deny: "block", preTool: claudePreTool,
@@ -84,7 +86,7 @@ var Tools = []*Tool{
 	},
 }
 
-// Named finds a tool, nil when there is none.
+// Named finds a CLI by its name, nil if it is not known.
 func Named(name string) *Tool {
 	i := slices.IndexFunc(Tools, func(t *Tool) bool { return t.Name == name })
 	if i < 0 {
@@ -101,6 +103,8 @@ func Names() (names []string) {
 	return names
 }
 
+// specific and answer are what Claude Code, Codex and Gemini CLI read from a hook's
+// standard output.
 type (
 	specific struct {
 		Event    string `json:"hookEventName"`
@@ -117,8 +121,9 @@ type (
 	}
 )
 
-// claudePreTool is the form of Claude Code, which Codex has too. Another input is only
-// taken together with allow.
+// claudePreTool is the answer of Claude Code, which Codex reads too. Another input is
+// taken only together with allow, which also skips the CLI's own permissions: a changed
+// input has been decided about.
 func claudePreTool(no string, input wire.Raw) any {
 	s := &specific{Event: "PreToolUse", Decision: "allow", Updated: input}
 	if input == nil {
@@ -127,6 +132,7 @@ func claudePreTool(no string, input wire.Raw) any {
 	return answer{Specific: s}
 }
 
+// geminiPreTool is the answer of Gemini CLI.
 func geminiPreTool(no string, input wire.Raw) any {
 	if input == nil {
 		return answer{Decision: "deny", Reason: no}
@@ -134,10 +140,12 @@ func geminiPreTool(no string, input wire.Raw) any {
 	return answer{Specific: &specific{Event: "BeforeTool", Input: input}}
 }
 
-// Call is one run of a hook.
+// Call is one call of a hook: what a CLI is about to do, or has done. Read makes it;
+// Answer or Refuse ends it.
 type Call struct {
 	Event ahp.Event
-	// Final says that a yes is the last word: the CLI does not ask its own permissions.
+	// Final says that a permission is final: the CLI does not ask its own permissions after
+	// it (RUN-43).
 	Final bool
 	tool  *Tool
 	// name and input are those of the tool that is about to be used.
@@ -148,8 +156,8 @@ type Call struct {
 // Asks reports whether the CLI waits for a decision.
 func (c *Call) Asks() bool { return c.Event.Type == ahp.PreAction || c.Event.Type == ahp.PrePrompt }
 
-// given is what the CLIs say, each some of it.
-type given struct {
+// hookInput is what the CLIs write, each some of it.
+type hookInput struct {
 	Session    string   `json:"session_id"`
 	Hook       string   `json:"hook_event_name"`
 	CWD        string   `json:"cwd"`
@@ -169,21 +177,23 @@ type given struct {
 	SubagentID string   `json:"agent_id"`
 }
 
-// maxTold is how much of what a step came to is told.
-const maxTold = 256 << 10
+// maxReported is how much of an argument or a result is reported, in bytes. A report is
+// telemetry; decisions are about all of it.
+const maxReported = 256 << 10
 
-// Read understands what a CLI says. With an error nothing may happen.
+// Read understands what a CLI writes. With an error nothing may happen: the caller
+// denies.
 func (t *Tool) Read(stdin []byte, getenv func(string) string) (*Call, error) {
 	if t.delegate {
 		return t.readDelegate(stdin, getenv)
 	}
-	var g given
+	var g hookInput
 	if err := wire.UnmarshalPart(stdin, &g); err != nil {
-		return nil, fmt.Errorf("what %s says is not the JSON that it should be: %w", t.Title, err)
+		return nil, fmt.Errorf("%s did not send the JSON of a hook: %w", t.Title, err)
 	}
 	i := slices.IndexFunc(t.events, func(e event) bool { return e.name == g.Hook })
 	if i < 0 {
-		return nil, fmt.Errorf("%.60q is not a hook of %s that is known here. `signalbox hook "+
+		return nil, fmt.Errorf("%.60q is not a known hook of %s. `signalbox hook "+
 			"install %s` registers those that are", g.Hook, t.Title, t.Name)
 	}
 	if g.Session == "" {
@@ -200,7 +210,7 @@ func (t *Tool) Read(stdin []byte, getenv func(string) string) (*Call, error) {
 	case ahp.PrePrompt:
 		c.Event.Payload = payload{"prompt": g.Prompt}.with("working_directory", g.CWD)
 	case ahp.PostAction:
-		c.Event.Payload = payload{"tool": g.Tool, "arguments": told(g.Input), "result": g.result()}
+		c.Event.Payload = payload{"tool": g.Tool, "arguments": limitSize(g.Input), "result": g.result()}
 	case ahp.PostResponse:
 		c.Event.Payload = payload{}.with("response_text", g.Said+g.Last)
 	case ahp.SessionStart:
@@ -209,6 +219,7 @@ func (t *Tool) Read(stdin []byte, getenv func(string) string) (*Call, error) {
 	default:
 		c.Event.Payload = payload{"session_id": g.Session}.with("reason", g.Reason)
 	}
+	// A rule could match nothing in such a call, so that it would be allowed by default.
 	if kind == ahp.PreAction && (g.Tool == "" || !isObject(g.Input)) {
 		return nil, fmt.Errorf("%s does not say which tool it is about to use, and with what (tool_name, tool_input)",
 			t.Title)
@@ -216,7 +227,8 @@ func (t *Tool) Read(stdin []byte, getenv func(string) string) (*Call, error) {
 	return c, nil
 }
 
-// Variables are those of the environment that Read looks at.
+// Variables are the environment variables that Read looks at, for hooks that hand their
+// call over.
 var Variables = []string{toolVariable, threadVariable}
 
 const (
@@ -225,7 +237,7 @@ const (
 )
 
 // readDelegate reads what Amp asks: the tool in the environment, its arguments on
-// standard input.
+// standard input. A build that does not tell the thread is one session named amp.
 func (t *Tool) readDelegate(stdin []byte, getenv func(string) string) (*Call, error) {
 	c := &Call{tool: t, name: getenv(toolVariable), input: stdin}
 	if c.name == "" || !isObject(stdin) {
@@ -236,6 +248,7 @@ func (t *Tool) readDelegate(stdin []byte, getenv func(string) string) (*Call, er
 	if err != nil {
 		return nil, err
 	}
+	// Amp's own spelling is kept beside it; rules look for command.
 	if arguments["command"] == nil && arguments["cmd"] != nil { // as rules know it
 		arguments["command"] = arguments["cmd"]
 	}
@@ -250,9 +263,10 @@ func (t *Tool) readDelegate(stdin []byte, getenv func(string) string) (*Call, er
 	return c, nil
 }
 
-// payload is that of an event.
+// payload is the payload of an event.
 type payload map[string]any
 
+// with adds a member, unless it is empty.
 func (p payload) with(name, value string) payload {
 	if value != "" {
 		p[name] = value
@@ -260,30 +274,31 @@ func (p payload) with(name, value string) payload {
 	return p
 }
 
-// metadata is what differs from one call to the same again, and is therefore no part of
-// what an approval is good for.
-func (g *given) metadata(tool string) map[string]any {
+// metadata is what differs when a CLI asks for the same again. It is not part of what
+// an approval is bound to (AHP-42).
+func (g *hookInput) metadata(tool string) map[string]any {
 	return payload{"hook": tool}.with("tool_use_id", g.CallID).with("permission_mode", g.Mode).with("subagent",
 		g.Subagent).with("subagent_id", g.SubagentID).with("model", g.Model)
 }
 
-// result is what a step came to.
-func (g *given) result() payload {
-	r := payload{"success": len(g.Error) == 0, "output": told(g.Response)}
+// result is the outcome of a step.
+func (g *hookInput) result() payload {
+	r := payload{"success": len(g.Error) == 0, "output": limitSize(g.Response)}
 	if len(g.Error) > 0 {
-		r["output"] = told(g.Error)
+		r["output"] = limitSize(g.Error)
 	}
 	return r
 }
 
-// told is a value as far as it is told.
-func told(raw wire.Raw) any {
-	if len(raw) <= maxTold {
+// limitSize is a value, or how large it was if it is too large to report.
+func limitSize(raw wire.Raw) any {
+	if len(raw) <= maxReported {
 		return raw
 	}
 	return map[string]any{"left_out_bytes": len(raw)}
 }
 
+// isObject reports whether raw is a JSON object that can be parsed strictly.
 func isObject(raw []byte) bool {
 	_, err := wire.Members(raw)
 	return err == nil

@@ -15,13 +15,15 @@ import (
 	"signalbox/internal/run/engine"
 )
 
-// handMoment is how long a hook waits as what it is. What the policy decides is there by
-// then; what is not takes as long as a person does.
+// handMoment is how long a hook waits as the process it is. The policy has decided by
+// then; what has not takes as long as a person does.
 const handMoment = 300 * time.Millisecond
 
-// handOn has the process that watches the run answer in our place. When that takes longer
-// than a moment this process becomes a shell, which takes a small part of the memory.
-func handOn(ctx context.Context, t *Tool, text []byte, socket string) Output {
+// askDesk has the process that watches the run answer in our place. If that takes longer
+// than handMoment, this process becomes a shell with the connection as its standard
+// input, which takes a small part of the memory. Whatever goes wrong is a denial
+// (RUN-42).
+func askDesk(ctx context.Context, t *Tool, text []byte, socket string) Output {
 	refuse := func(err error) Output {
 		return t.Refuse("Signalbox cannot be asked, so this is refused: " + err.Error() + ".")
 	}
@@ -30,6 +32,7 @@ func handOn(ctx context.Context, t *Tool, text []byte, socket string) Output {
 		return refuse(err)
 	}
 	defer func() { _ = conn.Close() }()
+	// A deadline in the past ends a read that waits.
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })()
 	env := map[string]string{}
 	for _, name := range Variables {
@@ -50,8 +53,9 @@ func handOn(ctx context.Context, t *Tool, text []byte, socket string) Output {
 	}
 	lines := strings.Split(string(text), "\n")
 	code, err := strconv.Atoi(lines[0])
+	// Three lines and the empty rest after the last line break.
 	if err != nil || len(lines) != 4 {
-		return refuse(errors.New("the process that watches this run does not answer"))
+		return refuse(errors.New("the supervisor of this run does not answer"))
 	}
 	out := Output{Code: code, Stderr: lines[1]}
 	if lines[2] != "" {
@@ -60,17 +64,17 @@ func handOn(ctx context.Context, t *Tool, text []byte, socket string) Output {
 	return out
 }
 
-// waitScript is the rest of handOn for a shell, whose standard input is the connection. A
-// line without an end is none: half an answer is a no.
+// waitScript is the rest of askDesk as a shell script. `read` fails for a line without
+// an end, so half an answer is a denial.
 const waitScript = `IFS= read -r code && IFS= read -r why && IFS= read -r out || {
-  echo "Signalbox cannot be asked, so this is refused: the process that watches this run does not answer." >&2
+  echo "Signalbox cannot be asked, so this is refused: the supervisor of this run does not answer." >&2
   exit 2
 }
 [ -z "$why" ] || printf '%s\n' "$why" >&2
 [ -z "$out" ] || printf '%s\n' "$out"
 exit "$code"`
 
-// becomeShell does not return, unless it cannot be done.
+// becomeShell replaces this process by the shell, and returns only if that fails.
 func becomeShell(conn *net.UnixConn) {
 	raw, err := conn.SyscallConn()
 	if err != nil {

@@ -17,7 +17,8 @@ import (
 	"signalbox/internal/run/record"
 )
 
-// runner runs one run in this process.
+// runner runs one run in this process: prepare or a supervisor makes it, and execute
+// uses it once.
 type runner struct {
 	*command.App
 	spec   process.Spec
@@ -27,7 +28,7 @@ type runner struct {
 	server record.Server
 }
 
-// run runs it for somebody who watches, and has the exit code of its outcome.
+// run runs it for somebody who watches, and returns the exit code of the outcome.
 func (r *runner) run(ctx context.Context) error {
 	if err := r.open(ctx); err != nil {
 		return err
@@ -46,8 +47,11 @@ func (r *runner) run(ctx context.Context) error {
 	return command.Exit(command.ExitFailed, "")
 }
 
-// open opens the run on the server, if there is one.
+// open opens the run on the server. Without a server an unsupervised run goes on
+// unrecorded, and says so; a supervised run fails, since nobody could be asked. A
+// server that is there and refuses is an error: a budget that is used up, for example.
 func (r *runner) open(ctx context.Context) error {
+	// A run that is not recorded has an id too, by which its processes are found (RUN-22).
 	r.spec.ID = id.New("run")
 	if !r.record {
 		return nil
@@ -57,6 +61,7 @@ func (r *runner) open(ctx context.Context) error {
 		r.server = recording(r.App, cl)
 		host, _ := os.Hostname()
 		j := r.spec.Job
+		// A person waits for this call; a server that hangs counts as one that is away.
 		bounded, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		r.opened, err = r.server.Open(bounded, run.Request{
@@ -68,6 +73,7 @@ func (r *runner) open(ctx context.Context) error {
 		r.spec.ID, r.budget = r.opened.ID, r.opened.Budget
 		return nil
 	}
+	// The server is there and refuses. To run all the same would go behind its back.
 	if refused := fault.From(err); refused.Code != fault.Internal && refused.Code != api.Unreachable &&
 		refused.Code != fault.Unauthenticated {
 		return refused // it is there, and says no
@@ -75,6 +81,7 @@ func (r *runner) open(ctx context.Context) error {
 	if r.spec.Job.Supervised {
 		return fault.Wrap(err, api.Unreachable, "A supervised run needs the server. Start it with `signalbox up`.")
 	}
+	// From here on the run is a private matter of this terminal.
 	r.record = false
 	why := "No server can be reached. Start one with `signalbox up`."
 	if e := fault.From(err); e.Code == fault.Unauthenticated {
@@ -84,13 +91,15 @@ func (r *runner) open(ctx context.Context) error {
 	return nil
 }
 
-// recording is where runs are recorded.
+// recording is where runs are recorded. The address is looked up for each call, since a
+// server that restarts may move.
 func recording(a *command.App, c *api.Client) record.Server {
 	return record.Server{URL: a.Address, Token: c.Token, HTTP: record.NewHTTP()}
 }
 
-// execute runs it to its end, and to the end of the recording, for which it waits so long
-// at the most. stopped is why it was told to stop.
+// execute runs the CLI to its end, and then waits for the recording, at most drain.
+// last is the last event, and stopped is why the run was told to stop, "" if it was
+// not. The recording outlives ctx: that a run was cancelled is recorded too.
 func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usage),
 	drain time.Duration,
 ) (last engine.Event, stopped string, err error) {
@@ -106,32 +115,36 @@ func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usa
 	r.spec.Lock = locks.Take
 	r.spec.Stop = r.overBudget
 	emit := func(e engine.Event, u engine.Usage) { last = e; show(e, u) }
+	// Without a server, the file lock alone keeps runs of one session apart.
 	if !r.record {
 		process.Run(ctx, r.spec, emit)
-		return last, cause(ctx), nil
+		return last, stopReason(ctx), nil
 	}
 	defer r.server.HTTP.CloseIdleConnections()
+	// The recorder stops the run through the same context that the person's Ctrl-C ends.
 	recorder := r.server.Begin(r.opened.ID, r.opened.Events, stop)
 	reporting, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
 	var wg sync.WaitGroup
 	wg.Go(func() { err = recorder.Run(reporting) })
 	command.Thrift()
-	r.spec.Lock = both(locks.Take, recorder.Lock)
+	r.spec.Lock = bothLocks(locks.Take, recorder.Lock)
 	process.Run(ctx, r.spec, func(e engine.Event, u engine.Usage) { recorder.Event(e, u); emit(e, u) })
-	stopped = cause(ctx)
+	stopped = stopReason(ctx)
+	// The CLI is gone. What is left to do is to record its last events.
 	recorder.Close()
 	timer := time.AfterFunc(drain, giveUp)
 	defer timer.Stop()
 	wg.Wait()
 	if err != nil {
-		err = fault.Wrap(err, api.Unreachable, "Not everything of the run could be recorded.")
+		err = fault.Wrap(err, api.Unreachable, "The run could not be recorded completely.")
 	}
 	return last, stopped, err
 }
 
-// both takes one lock and then the other.
-func both(first, then func(context.Context, string) (func(), error)) func(context.Context, string) (func(), error) {
+// bothLocks takes one lock and then the other, and releases them in reverse order. The file
+// lock comes first, since it is quick and keeps the server from being asked in vain.
+func bothLocks(first, then func(context.Context, string) (func(), error)) func(context.Context, string) (func(), error) {
 	return func(ctx context.Context, thread string) (func(), error) {
 		release, err := first(ctx, thread)
 		if err != nil {
@@ -146,15 +159,17 @@ func both(first, then func(context.Context, string) (func(), error)) func(contex
 	}
 }
 
-// cause is why somebody told the run to stop.
-func cause(ctx context.Context) string {
+// stopReason is why somebody ordered the run to stop, "" if nobody did.
+func stopReason(ctx context.Context) string {
 	if stopped, ok := context.Cause(ctx).(process.StoppedError); ok { //nolint:errorlint // it is that or something else
 		return stopped.Reason
 	}
 	return ""
 }
 
-// overBudget says why the run has to stop, by what can be known without the price table.
+// overBudget says why the run has to stop, by what is known without the price table.
+// The server checks the rest, after each report (RUN-32); this check stops a CLI also
+// while the server is away.
 func (r *runner) overBudget(u engine.Usage) string {
 	switch {
 	case r.budget.Tokens > 0 && u.Budgeted() >= r.budget.Tokens:

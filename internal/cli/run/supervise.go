@@ -23,7 +23,8 @@ import (
 	"signalbox/internal/server"
 )
 
-// supervisor watches runs until the last of them has ended.
+// supervisor watches runs that the server has opened, until the last of them has ended.
+// mu guards watched and over.
 type supervisor struct {
 	*command.App
 	config func() (*server.Config, error)
@@ -35,9 +36,9 @@ type supervisor struct {
 	wg       sync.WaitGroup
 }
 
-// newSupervise is what the server starts for each run. One process watches many runs,
-// since a process of ours takes more memory than a run: who is started while there is one
-// hands the run to it, and ends.
+// newSupervise is the command that the server starts for each run. One process watches
+// many runs (RUN-40), because a process of ours takes more memory than a run: one that
+// is started while there is another hands its run over, and ends.
 func newSupervise(a *command.App) *command.Command {
 	c := &command.Command{
 		Use: "supervise RUN_ID", Short: "Watch a run that the server has opened", Hidden: true,
@@ -59,14 +60,18 @@ const (
 	handPause = 50 * time.Millisecond
 )
 
+// run hands the run over, or watches it and those that others hand over, until all have
+// ended.
 func (s *supervisor) run(ctx context.Context, id string) error {
-	taken, release, err := s.meet(ctx, id)
+	taken, release, err := s.joinOrListen(ctx, id)
 	if taken || err != nil {
 		return err
 	}
 	defer release()
 	s.watched = 1
 	if s.listener != nil {
+		// Runs of others are watched by this process until the last of them has ended, also
+		// after its own.
 		s.wg.Go(func() { s.accept(ctx) })
 	}
 	err = s.watch(ctx, id)
@@ -74,13 +79,16 @@ func (s *supervisor) run(ctx context.Context, id string) error {
 	return err
 }
 
-// meet hands the run to another supervisor, or becomes the one that others hand theirs to;
-// or neither, if that cannot be.
-func (s *supervisor) meet(ctx context.Context, id string) (taken bool, release func(), err error) {
+// joinOrListen hands the run to another supervisor, or becomes the one that others hand theirs
+// to. If neither works after handTries, it watches its run alone: a run is never left
+// without a supervisor.
+func (s *supervisor) joinOrListen(ctx context.Context, id string) (taken bool, release func(), err error) {
 	path, err := s.socket()
 	if err != nil {
 		return false, nil, err
 	}
+	// Another supervisor may be about to listen, or about to end: then neither step works,
+	// and a moment later one does.
 	for range handTries {
 		if taken, err := handOver(ctx, path, id); taken || err != nil {
 			return taken, nil, err
@@ -93,8 +101,9 @@ func (s *supervisor) meet(ctx context.Context, id string) (taken bool, release f
 	return false, func() {}, nil
 }
 
-// socket is where supervisors of the same program with the same environment meet: a CLI
-// inherits both.
+// socket is where supervisors of the same program with the same environment meet. The
+// CLI inherits both, so a run is only handed to a supervisor whose CLI would be the
+// same.
 func (s *supervisor) socket() (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -109,8 +118,9 @@ func (s *supervisor) socket() (string, error) {
 	return filepath.Join(s.DataDir(), "runs", fmt.Sprintf("%x.sock", sum[:6])), nil
 }
 
-// handOver gives a run to the supervisor that is there; false when there is none. When one
-// says nothing it may have taken the run, which must not run twice.
+// handOver gives a run to the supervisor that listens at the path; false if there is
+// none. If one takes the connection and does not answer, it may have taken the run, and
+// the run must not run twice: that is an error.
 func handOver(ctx context.Context, path, id string) (taken bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, handTime)
 	defer cancel()
@@ -124,17 +134,21 @@ func handOver(ctx context.Context, path, id string) (taken bool, err error) {
 		return false, nil // it is gone
 	}
 	answer, err := bufio.NewReader(conn).ReadString('\n')
+	// A connection that was closed without an answer has not taken the run; silence may
+	// have.
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return false, fault.Wrap(err, fault.Internal,
-			"The process that watches runs does not answer, so it is not known whether it watches %s.", id)
+			"The supervisor does not answer, so it is not known whether it watches %s.", id)
 	}
 	return answer == handTaken, nil
 }
 
+// handTaken is the answer of a supervisor that has taken a run.
 const handTaken = "taken\n"
 
-// listen makes this process the one that others hand their runs to. The lock goes with the
-// process, however it ends; a socket may be left behind.
+// listen makes this process the one that others hand their runs to. The lock belongs to
+// the process and goes with it, however it ends; a socket may be left behind, so
+// holding the lock is what permits to replace it.
 func (s *supervisor) listen(ctx context.Context, path string) (release func(), err error) {
 	lock, err := os.OpenFile(strings.TrimSuffix(path, ".sock")+".lock", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -151,7 +165,7 @@ func (s *supervisor) listen(ctx context.Context, path string) (release func(), e
 	return func() { _ = s.listener.Close(); _ = lock.Close() }, nil
 }
 
-// accept takes the runs of others until nothing is left to watch.
+// accept takes runs of others until nothing is left to watch.
 func (s *supervisor) accept(ctx context.Context) {
 	for {
 		conn, err := s.listener.Accept()
@@ -160,16 +174,19 @@ func (s *supervisor) accept(ctx context.Context) {
 		}
 		_ = conn.SetDeadline(time.Now().Add(handTime))
 		id, err := bufio.NewReader(conn).ReadString('\n')
-		if err == nil && s.more() {
+		// The run is counted before it is acknowledged, so that the process cannot end in
+		// between.
+		if err == nil && s.addWatched() {
 			_, _ = fmt.Fprint(conn, handTaken)
-			s.wg.Go(func() { s.report(strings.TrimSpace(id), s.watch(ctx, strings.TrimSpace(id))) })
+			s.wg.Go(func() { s.logFailure(strings.TrimSpace(id), s.watch(ctx, strings.TrimSpace(id))) })
 		}
 		_ = conn.Close()
 	}
 }
 
-// more counts another run, unless it is too late for one.
-func (s *supervisor) more() bool {
+// addWatched counts another run, and reports false if the last one has ended: this process is
+// about to exit, and the other watches its run itself.
+func (s *supervisor) addWatched() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.over {
@@ -178,17 +195,20 @@ func (s *supervisor) more() bool {
 	return !s.over
 }
 
-func (s *supervisor) less() {
+// removeWatched counts a run that has ended. With the last one nothing more is taken.
+func (s *supervisor) removeWatched() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.watched--
+	// Closing the listener ends accept, and with it the process.
 	if s.over = s.watched == 0; s.over && s.listener != nil {
 		_ = s.listener.Close()
 	}
 }
 
-// report writes what went wrong where the process that was started for the run would have.
-func (s *supervisor) report(id string, failed error) {
+// logFailure writes what went wrong to the log of the run, where its own process would have
+// written it.
+func (s *supervisor) logFailure(id string, failed error) {
 	if failed == nil {
 		return
 	}
@@ -199,9 +219,10 @@ func (s *supervisor) report(id string, failed error) {
 	}
 }
 
-// watch watches one run to its end.
+// watch watches one run to its end. If it returns an error before the CLI has started,
+// the server completes the run when the lease ends (RUN-35).
 func (s *supervisor) watch(ctx context.Context, id string) error {
-	defer s.less()
+	defer s.removeWatched()
 	loaded, err := s.config()
 	if err != nil {
 		return err
@@ -210,6 +231,8 @@ func (s *supervisor) watch(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
+	// A supervised run is always recorded: without the server there would be no run to
+	// watch.
 	r := &runner{App: s.App, record: true, server: recording(s.App, cl)}
 	if err := cl.Call(ctx, api.Get("/runs/"+id), &r.opened); err != nil {
 		return err
@@ -226,7 +249,7 @@ func (s *supervisor) watch(ctx context.Context, id string) error {
 		Prompt: o.Prompt, Dir: o.Dir, Override: o.Model, Supervised: o.Supervised, Settings: loaded.Runs.Engines[e.Name],
 		Resume: engine.Resume{Engine: e.Name, Value: o.Resume},
 	}}
-	// The server may be away for long; what the agent did is not lost for that.
+	// The server may be away for long. What the agent did is not lost for that.
 	_, _, err = r.execute(ctx, func(engine.Event, engine.Usage) {}, 24*time.Hour)
 	return err
 }

@@ -16,11 +16,13 @@ import (
 // shownActions is how many of the last actions a terminal shows.
 const shownActions = 5
 
-// maxTitle is how much of a title is shown.
+// maxTitle is how many characters of a title are shown.
 const maxTitle = 300
 
-// view shows a run while it goes on: in place on a terminal, a line for each action
-// elsewhere, the events themselves with --json. The answer goes to standard output.
+// view shows a run while it goes on: in place on a terminal, one line per action
+// elsewhere, the events themselves with --json. Progress goes to standard error and the
+// answer to standard output, so that a pipe gets the answer alone. mu guards what is
+// below it: events come from the run's goroutine, and ticks from another.
 type view struct {
 	app    *command.App
 	engine *engine.Engine
@@ -29,14 +31,18 @@ type view struct {
 	done   chan struct{}
 	ticks  sync.WaitGroup
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// actions are shown on the terminal, at most shownActions; steps counts all that have
+	// begun.
 	actions []engine.Event // the last ones
 	steps   int
 	usage   engine.Usage
-	drawn   int // lines on the terminal
-	line    []byte
+	// drawn is how many lines the last draw has left on the terminal, for erase.
+	drawn int // lines on the terminal
+	line  []byte
 }
 
+// newView begins to show the run. end stops it.
 func newView(a *command.App, s process.Spec) *view {
 	v := &view{
 		app: a, engine: s.Engine, began: time.Now(), live: !a.JSON && output.IsTerminal(a.Err),
@@ -48,7 +54,7 @@ func newView(a *command.App, s process.Spec) *view {
 	return v
 }
 
-// tick keeps the elapsed time true.
+// tick keeps the elapsed time right between events.
 func (v *view) tick() {
 	every := time.NewTicker(500 * time.Millisecond)
 	defer every.Stop()
@@ -74,6 +80,7 @@ func (v *view) event(e engine.Event, u engine.Usage) {
 		_, _ = v.app.Out.Write(v.line)
 		return
 	}
+	// A turn is not an action that people think of as one.
 	if e.Type != engine.Acted || e.Action.Kind == engine.Turn {
 		return
 	}
@@ -88,7 +95,8 @@ func (v *view) event(e engine.Event, u engine.Usage) {
 	}
 }
 
-// remember puts an action in the place of what was known of it.
+// remember replaces what is shown of an action (RUN-6), or adds it and drops the
+// oldest.
 func (v *view) remember(e engine.Event) {
 	for i := range v.actions {
 		if v.actions[i].Action.ID == e.Action.ID {
@@ -102,8 +110,9 @@ func (v *view) remember(e engine.Event) {
 	}
 }
 
-// draw shows where the run stands, in the place of what it showed before. Long lines are
-// cut by the terminal.
+// draw shows where the run stands, in place of what it drew before. Line wrap is off
+// meanwhile, so that long lines are cut and the number of drawn lines is known. The
+// caller holds the lock.
 func (v *view) draw() {
 	var b strings.Builder
 	b.WriteString("\x1b[?7l")
@@ -117,13 +126,14 @@ func (v *view) draw() {
 	_, _ = io.WriteString(v.app.Err, b.String())
 }
 
+// erase moves up over what was drawn, and clears it.
 func (v *view) erase(b *strings.Builder) {
 	if v.drawn > 0 {
 		_, _ = fmt.Fprintf(b, "\x1b[%dA\x1b[J", v.drawn)
 	}
 }
 
-// status is one line: how it stands, which engine, for how long, steps, tokens, cost.
+// status is one line: the status, the engine, the time, steps, tokens, cost.
 func (v *view) status(word string) string {
 	parts := []string{word, v.engine.Name, elapsed(time.Since(v.began))}
 	if v.steps > 0 {
@@ -138,6 +148,7 @@ func (v *view) status(word string) string {
 	return strings.Join(parts, " · ")
 }
 
+// elapsed is a duration as people read it.
 func elapsed(d time.Duration) string {
 	if d < time.Minute {
 		return fmt.Sprintf("%ds", int(d.Seconds()))
@@ -145,7 +156,8 @@ func elapsed(d time.Duration) string {
 	return fmt.Sprintf("%dm %02ds", int(d.Minutes()), int(d.Seconds())%60)
 }
 
-// actionLine is an action in one line.
+// actionLine is an action on one line. Titles come from agents, so control characters
+// are taken out.
 func actionLine(e engine.Event) string {
 	mark := map[engine.Phase]string{engine.Begun: "▸", engine.Updated: "↻", engine.Done: "✓"}[e.Phase]
 	if e.OK != nil && !*e.OK {
@@ -159,10 +171,11 @@ func actionLine(e engine.Event) string {
 	return mark + " " + prefix + output.Printable(title)
 }
 
-// end shows the outcome.
+// end stops the ticks and shows the outcome.
 func (v *view) end(last engine.Event) {
 	close(v.done)
 	v.ticks.Wait()
+	// With --json the last event has been printed already.
 	if v.app.JSON || last.Type != engine.Completed {
 		return
 	}
@@ -184,7 +197,7 @@ func (v *view) end(last engine.Event) {
 	printOutcome(v.app.Out, v.engine, last)
 }
 
-// printOutcome prints the answer and the line by which another run goes on.
+// printOutcome prints the answer, and the line that resumes the session.
 func printOutcome(w output.Printer, e *engine.Engine, last engine.Event) {
 	if last.Answer != "" {
 		w.Print("%s", output.Lines(strings.TrimRight(last.Answer, "\n")))

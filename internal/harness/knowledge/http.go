@@ -7,18 +7,20 @@ import (
 	"signalbox/internal/wire"
 )
 
+// maxBody is the largest request, in bytes: a piece of 64 KiB, escaped, with its source
+// and path.
 const maxBody = 2 << 20
 
 // Routes are knowledge's part of the operators' API.
 func (b *Base) Routes() []wire.Route {
 	list := append([]wire.Param{
 		{Name: "workspace", Meaning: "the workspace; default when absent"},
-		{Name: "search", Meaning: "words to look for; the best answers come first"},
+		{Name: "search", Meaning: "words to search for; best answers first"},
 	}, wire.PageParams...)
 	return []wire.Route{
 		{
 			Method: "GET", Path: "/ops/knowledge",
-			Summary: "What a workspace's agents are told of: all of it, or the best answers to a search",
+			Summary: "The knowledge of a workspace: all of it, or the best answers to a search",
 			Auth:    wire.Viewer, Query: list, Answer: KnowledgePage{}, Handle: wire.Answer(http.StatusOK, b.getPage),
 		},
 		{
@@ -31,12 +33,13 @@ func (b *Base) Routes() []wire.Route {
 			Auth: wire.Viewer, Answer: Knowledge{}, Handle: wire.Answer(http.StatusOK, b.getOne),
 		},
 		{
-			Method: "DELETE", Path: "/ops/knowledge/{id}", Summary: "Take a piece of knowledge away",
+			Method: "DELETE", Path: "/ops/knowledge/{id}", Summary: "Remove a piece of knowledge",
 			Auth: wire.Operator, Status: 204, Handle: wire.Do(b.delete),
 		},
 	}
 }
 
+// getPage answers GET /ops/knowledge.
 func (b *Base) getPage(r *http.Request) (KnowledgePage, error) {
 	limit, err := wire.Limit(r)
 	if err != nil {
@@ -48,14 +51,17 @@ func (b *Base) getPage(r *http.Request) (KnowledgePage, error) {
 	})
 }
 
+// post answers POST /ops/knowledge.
 func (b *Base) post(r *http.Request, n NewKnowledge) (Knowledge, error) {
 	return b.Add(r.Context(), roster.From(r.Context()), n)
 }
 
+// getOne answers GET /ops/knowledge/{id}.
 func (b *Base) getOne(r *http.Request) (Knowledge, error) {
 	return b.Get(r.Context(), r.PathValue("id"))
 }
 
+// delete answers DELETE /ops/knowledge/{id}.
 func (b *Base) delete(r *http.Request) error {
 	return b.Remove(r.Context(), roster.From(r.Context()), r.PathValue("id"))
 }

@@ -13,8 +13,9 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Knowledge is something that operators have put into a workspace for its agents: a fact
-// with its source, or with a path a snippet of a file.
+// Knowledge is one piece: a fact with its source, or, with a path, a snippet of a file.
+// An operator adds it for one workspace, and it stays until an operator removes it. Its
+// content never changes.
 type Knowledge struct {
 	ID         string    `json:"id"`
 	Workspace  string    `json:"workspace"`
@@ -27,7 +28,7 @@ type Knowledge struct {
 	Score      float64   `json:"score,omitempty"` // how well it answers a search
 }
 
-// NewKnowledge is what is sent to add it.
+// NewKnowledge is the request that adds a piece.
 type NewKnowledge struct {
 	Workspace  string   `json:"workspace,omitempty"`
 	Content    string   `json:"content"`
@@ -36,13 +37,14 @@ type NewKnowledge struct {
 	Confidence *float64 `json:"confidence,omitempty"` // 1 when absent
 }
 
-// KnowledgePage is a page of it, the oldest first, or what a search has found.
+// KnowledgePage is a page of pieces, oldest first, or the result of a search, best
+// first.
 type KnowledgePage struct {
 	Knowledge []Knowledge `json:"knowledge"`
 	Next      string      `json:"next"`
 }
 
-// known is the body of knowledge.added.
+// known is the body of knowledge.added, which is stored.
 type known struct {
 	Content    string  `json:"content"`
 	Source     string  `json:"source,omitzero"`
@@ -50,11 +52,14 @@ type known struct {
 	Confidence float64 `json:"confidence"`
 }
 
+// maxContent bounds the content, and maxSource the source and the path, in bytes.
 const (
 	maxContent = 64 << 10
 	maxSource  = 2000
 )
 
+// check checks a request, and returns it as the body of its entry. The content is
+// trimmed, so that white space alone is no content.
 func (n *NewKnowledge) check() (known, error) {
 	k := known{strings.TrimSpace(n.Content), n.Source, n.Path, 1}
 	if n.Confidence != nil {
@@ -66,6 +71,7 @@ func (n *NewKnowledge) check() (known, error) {
 	switch {
 	case k.Content == "" || len(k.Content) > maxContent:
 		return wrong("content", "The content should be a fact or a snippet of a file, of 1 to %d bytes.", maxContent)
+	// A fact without a source cannot be checked by the agent that gets it.
 	case k.Source == "" && k.Path == "":
 		return wrong("source",
 			"Say where this is from, such as \"source\": \"runbook.md\", or give the path of the file that it is a part of.")
@@ -77,16 +83,17 @@ func (n *NewKnowledge) check() (known, error) {
 	return k, nil
 }
 
-// Base is the knowledge of every workspace.
+// Base is the knowledge of every workspace. It has no state of its own and may be used
+// by many goroutines.
 type Base struct {
 	db     *store.DB
 	ledger *ledger.Ledger
 }
 
-// New makes the base over a ledger that has Tables and Apply in a projection.
+// New makes the base. The ledger must have Tables and Apply in a projection.
 func New(db *store.DB, l *ledger.Ledger) *Base { return &Base{db, l} }
 
-// Add puts something into a workspace, as far as the caller may see it.
+// Add adds a piece to a workspace that the caller may see.
 func (b *Base) Add(ctx context.Context, by roster.Identity, n NewKnowledge) (Knowledge, error) {
 	var err error
 	if n.Workspace, err = roster.WorkspaceOf(ctx, n.Workspace); err != nil {
@@ -110,7 +117,7 @@ func (b *Base) Add(ctx context.Context, by roster.Identity, n NewKnowledge) (Kno
 	return b.Get(ctx, name)
 }
 
-// Remove takes a piece away, as far as the caller may see it.
+// Remove removes a piece from a workspace that the caller may see.
 func (b *Base) Remove(ctx context.Context, by roster.Identity, name string) error {
 	found, err := b.Get(ctx, name)
 	if err != nil {
@@ -124,11 +131,12 @@ func (b *Base) Remove(ctx context.Context, by roster.Identity, name string) erro
 	})
 }
 
-// Get reads one piece, as far as the caller may see it.
+// Get reads one piece. A piece in a workspace that the caller may not see does not
+// exist for the caller.
 func (b *Base) Get(ctx context.Context, name string) (Knowledge, error) {
 	found, _, err := b.read(ctx, "WHERE k.id = $1", name)
 	if err == nil && (len(found) == 0 || !wire.InScope(ctx, found[0].Workspace)) {
-		err = fault.New(fault.NotFound, "There is no knowledge %.80q. GET /ops/knowledge lists what there is.", name)
+		err = fault.New(fault.NotFound, "There is no knowledge %.80q. GET /ops/knowledge lists all of it.", name)
 	}
 	if err != nil {
 		return Knowledge{}, err
@@ -136,7 +144,7 @@ func (b *Base) Get(ctx context.Context, name string) (Knowledge, error) {
 	return found[0], nil
 }
 
-// Filter selects the knowledge of one workspace.
+// Filter selects pieces of one workspace.
 type Filter struct {
 	Workspace string // "" for the one that the caller is confined to, or the first
 	Search    string // words to look for: then the best answers come first, on one page
@@ -144,7 +152,7 @@ type Filter struct {
 	Limit     int    // 1 to wire.MaxPage
 }
 
-// Page lists knowledge, as far as the caller may see it.
+// Page lists pieces of a workspace that the caller may see, or searches them.
 func (b *Base) Page(ctx context.Context, f Filter) (KnowledgePage, error) {
 	page := KnowledgePage{Knowledge: []Knowledge{}}
 	workspace, err := roster.WorkspaceOf(ctx, f.Workspace)

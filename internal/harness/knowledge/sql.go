@@ -7,7 +7,8 @@ import (
 	"signalbox/internal/store"
 )
 
-// The kinds of entries. Their subject is the id of a piece.
+// The kinds of entries. Their subject is the id of a piece. They are stored and never
+// renamed.
 const (
 	kindAdded   = "knowledge.added"
 	kindRemoved = "knowledge.removed"
@@ -23,7 +24,9 @@ func Apply() map[string]ledger.Apply {
 	return map[string]ledger.Apply{kindAdded: applyAdded, kindRemoved: applyRemoved}
 }
 
-// applyAdded indexes what was added by its words.
+// applyAdded indexes a piece by its words. If the way in which Words splits texts
+// changes, `signalbox ledger rebuild` brings old pieces up to date; until then they are
+// found by their old words.
 func applyAdded(tx *store.Tx, e *ledger.Entry) error {
 	var k known
 	if err := e.Decode(&k); err != nil {
@@ -43,16 +46,19 @@ func applyAdded(tx *store.Tx, e *ledger.Entry) error {
 	return nil
 }
 
+// applyRemoved takes a piece out of the index. Its entry stays in the ledger.
 func applyRemoved(tx *store.Tx, e *ledger.Entry) error {
 	tx.Exec("DELETE FROM knowledge WHERE id = $1", e.Subject)
 	tx.Exec("DELETE FROM knowledge_word WHERE id = $1", e.Subject)
 	return nil
 }
 
+// selectKnowledge reads pieces together with their entries, which hold the text.
 const selectKnowledge = "SELECT k.seq, " + ledger.EntryColumns + " FROM knowledge k JOIN " + ledger.EntryTable +
 	" ON e.seq = k.seq "
 
-// read reads pieces, and the entry of the last of them.
+// read reads pieces, and returns the entry of the last of them, from which the next
+// page goes on.
 func (b *Base) read(ctx context.Context, where string, args ...any) (all []Knowledge, last int64, err error) {
 	all, err = store.All(b.db.Reading(ctx), func(scan store.Scan) (Knowledge, error) {
 		var row ledger.Row

@@ -6,11 +6,13 @@ import (
 	"unicode"
 )
 
-// maxWord is the longest word that is looked up, in bytes.
+// maxWord is the longest word that is indexed, in bytes. Longer ones are hashes and
+// encoded data.
 const maxWord = 64
 
-// Words are the words of a text: letters and digits in lower case. A name made of
-// several, such as parseFrame or max_depth, counts as itself and as its parts.
+// Words are the words of a text: runs of letters, digits and underscores, in lower
+// case. A compound name such as parseFrame or max_depth counts as itself and as its
+// parts, so that both "parseFrame" and "frame" find it.
 func Words(text string) []string {
 	var words []string
 	add := func(runes []rune) {
@@ -25,6 +27,8 @@ func Words(text string) []string {
 		var part []rune
 		runes := []rune(name)
 		for i, r := range runes {
+			// A capital after a small letter begins a new part; HTTPServer stays one, since nothing
+			// tells where HTTP ends.
 			turn := i > 0 && unicode.IsUpper(r) && !unicode.IsUpper(runes[i-1])
 			if r == '_' || turn {
 				parts, part = append(parts, part), nil
@@ -48,7 +52,8 @@ func Words(text string) []string {
 var common = strings.Fields("a an and are as at be by do does for from how i in is it me my of on or that the this " +
 	"to was we what when where which who why will with you")
 
-// Keywords are the words to look for in a question: all of them, if all are common.
+// Keywords are the distinct words to look for in a question: without common ones, or
+// all of them if all are common.
 func Keywords(question string) []string {
 	all := Words(question)
 	slices.Sort(all)
@@ -60,10 +65,10 @@ func Keywords(question string) []string {
 	return rare[:min(len(rare), maxKeywords)]
 }
 
-// maxKeywords is how many words of a question are looked for.
+// maxKeywords bounds the words of one search, since each is a parameter of the query.
 const maxKeywords = 64
 
-// CountIn is how many of the words are in a text.
+// CountIn is how many of the words occur in a text.
 func CountIn(words []string, text string) (hits int) {
 	have := map[string]bool{}
 	for _, w := range Words(text) {

@@ -179,9 +179,11 @@ func (n *node) report(id string, from int64, events ...string) {
 }
 
 const (
-	started   = `{"type":"started","engine":"claude","resume":{"engine":"claude","value":"c1"},"title":"x","meta":{}}`
-	acted     = `{"type":"action","engine":"claude","action":{"id":"a","kind":"command","title":"go test <all>","detail":{}},"phase":"started","ok":null,"message":null,"level":null}`
-	completed = `{"type":"completed","engine":"claude","ok":true,"answer":"All green.","resume":{"engine":"claude","value":"c1"},"error":null,"usage":null}`
+	started = `{"type":"started","engine":"claude","resume":{"engine":"claude","value":"c1"},"title":"x","meta":{}}`
+	acted   = `{"type":"action","engine":"claude","action":{"id":"a","kind":"command","title":"go test <all>",` +
+		`"detail":{}},"phase":"started","ok":null,"message":null,"level":null}`
+	completed = `{"type":"completed","engine":"claude","ok":true,"answer":"All green.","resume":{"engine":"claude",` +
+		`"value":"c1"},"error":null,"usage":null}`
 )
 
 func TestARunFromAMessageToItsAnswer(t *testing.T) {
@@ -192,7 +194,7 @@ func TestARunFromAMessageToItsAnswer(t *testing.T) {
 		a.write(99, "/claude delete everything", 0, "")
 		a.next("sendMessage", "You are not known here as an operator")
 		a.write(88, "/claude delete everything", 0, "")
-		a.next("sendMessage", "runs take an operator")
+		a.next("sendMessage", "runs need the role operator")
 		a.write(77, "good morning all", 0, "") // not for the bot
 		a.write(77, "/claude", 0, "")
 		a.next("sendMessage", "Say what the agent is to do")
@@ -223,7 +225,7 @@ func TestARunFromAMessageToItsAnswer(t *testing.T) {
 			t.Errorf("%v %+v", err, r)
 		}
 		a.press(88, "run:"+next)
-		a.next("answerCallbackQuery", "runs take an operator")
+		a.next("answerCallbackQuery", "runs need the role operator")
 		a.press(77, "run:"+next)
 		a.next("answerCallbackQuery", "told to stop")
 		if r, err = n.runs.Get(t.Context(), next); err != nil || r.Stop != "cancelled in Telegram by ann" {
@@ -233,7 +235,7 @@ func TestARunFromAMessageToItsAnswer(t *testing.T) {
 		a.next("answerCallbackQuery", "not one of this server") // a gate's, as far as runs know
 		a.write(77, "/cancel", message, "")
 		a.write(77, "/cancel", 4242, "")
-		a.next("sendMessage", "Answer the message of a run")
+		a.next("sendMessage", "Reply to the message of a running run")
 
 		// A run that ends while nobody tells of it is told of afterwards.
 		n.Stop()

@@ -16,13 +16,16 @@ type order struct {
 	prompt string
 }
 
-// read understands a message: directives at its beginning, and then the prompt. A
-// directive is a word with a slash: an engine, one of the folders by its last name or its
-// whole path, or cancel. Telegram adds the bot's name to a word in a group.
-func read(text string, folders []string) (o order, directed bool) {
+// parseOrder understands a message: directives at its beginning, then the prompt. A directive
+// is a word with a slash: an engine, a folder by its last name or its whole path, or
+// cancel. In groups Telegram appends the bot's name to the word. The first word that is
+// none begins the prompt, also if it has a slash. directed reports whether there was
+// one.
+func parseOrder(text string, folders []string) (o order, directed bool) {
 	rest := strings.TrimSpace(text)
 	for {
 		word, after, _ := strings.Cut(rest, " ")
+		// A directive may stand on a line of its own.
 		if line, more, cut := strings.Cut(word, "\n"); cut {
 			word, after = line, more+" "+after
 		}
@@ -30,7 +33,7 @@ func read(text string, folders []string) (o order, directed bool) {
 			break
 		}
 		name, _, _ := strings.Cut(word[1:], "@")
-		switch folder := find(word, name, folders); {
+		switch folder := findFolder(word, name, folders); {
 		case name == "cancel":
 			o.cancel = true
 		case slices.Contains(engine.Names(), name) && o.engine == "":
@@ -47,8 +50,9 @@ func read(text string, folders []string) (o order, directed bool) {
 	return o, directed
 }
 
-// find is the folder that a word names.
-func find(word, name string, folders []string) string {
+// findFolder is the folder that a word names, "" for none. A path inside a folder is returned
+// as it is; whether it may be used is checked when the run is opened.
+func findFolder(word, name string, folders []string) string {
 	for _, folder := range folders {
 		if folder == word || filepath.Base(folder) == name {
 			return folder

@@ -15,6 +15,7 @@ import (
 )
 
 const (
+	// cursor is the name of the bridge's place in the ledger, which is stored.
 	cursor = "run-telegram"
 	// shownActions is how many of the last actions are shown.
 	shownActions = 5
@@ -23,8 +24,8 @@ const (
 	maxAnswer = 1500
 )
 
-// Run keeps the messages of runs true by following the ledger, on one node at a time,
-// until ctx ends.
+// Run keeps the messages of runs up to date by following the ledger, on one node at a
+// time, until ctx ends.
 func (b *Bridge) Run(ctx context.Context) error {
 	if err := b.beginCursor(ctx); err != nil {
 		return err
@@ -32,7 +33,8 @@ func (b *Bridge) Run(ctx context.Context) error {
 	return b.ledger.Consume(ctx, cursor, isOfRun, b.follow)
 }
 
-// beginCursor sets the cursor to now, if there is none yet.
+// beginCursor sets the cursor to now, unless it is set: a bridge that is switched on
+// does not show old runs.
 func (b *Bridge) beginCursor(ctx context.Context) error {
 	head, err := b.ledger.Head(ctx)
 	if err != nil {
@@ -41,10 +43,12 @@ func (b *Bridge) beginCursor(ctx context.Context) error {
 	return b.ledger.BeginAt(ctx, cursor, head)
 }
 
+// isOfRun selects the entries about runs, of this and of other protocols.
 func isOfRun(kind string) bool { return strings.HasPrefix(kind, "run.") }
 
-// follow shows what has become of the runs in a page of entries: each once, however much
-// has happened. That a run has ended is told until Telegram takes it.
+// follow shows the runs in a page of entries, each once, however much has happened to
+// it. Progress that Telegram does not take is dropped, since the next edit replaces it;
+// the end of a run is tried again until Telegram takes it.
 func (b *Bridge) follow(ctx context.Context, entries []ledger.Entry) error {
 	touched := map[string]bool{} // and whether it has ended
 	for _, e := range entries {
@@ -53,6 +57,8 @@ func (b *Bridge) follow(ctx context.Context, entries []ledger.Entry) error {
 		}
 	}
 	shown := false
+	// Get runs without a scope: the bridge serves the chat that asked, whose operator was
+	// checked then.
 	for id, ended := range touched {
 		r, err := b.Runs.Get(ctx, id)
 		if fault.Is(err, fault.NotFound) {
@@ -82,7 +88,8 @@ func (b *Bridge) follow(ctx context.Context, entries []ledger.Entry) error {
 	return nil
 }
 
-// show puts the run as it is in the place of its message.
+// show replaces the message of a run by the run as it is now. The button goes with the
+// end.
 func (b *Bridge) show(ctx context.Context, r run.Run, chat int64, message int) error {
 	events, err := b.Runs.Events(ctx, r.ID, max(0, r.Events-4*shownActions))
 	if err != nil {
@@ -96,8 +103,9 @@ func (b *Bridge) show(ctx context.Context, r run.Run, chat int64, message int) e
 	return err
 }
 
-// render is a run in a few lines: how it stands, what it did last, and in the end its
-// answer and how to go on.
+// render is a run in a few lines: its status, its last actions while it goes on, and in
+// the end its answer and how to resume. It is plain text, so nothing that an agent
+// writes is formatted.
 func render(r run.Run, events []run.Numbered, now time.Time) string {
 	word, until := map[run.Status]string{run.Running: "working", run.Done: "done", run.Failed: "failed"}[r.Status], now
 	if r.EndedAt != nil {
@@ -119,17 +127,17 @@ func render(r run.Run, events []run.Numbered, now time.Time) string {
 			continue
 		}
 		if e.Type == engine.Completed {
-			lines = append(lines, outcome(e)...)
+			lines = append(lines, outcomeLines(e)...)
 		}
 		if e.Type != engine.Acted || e.Action.Kind == engine.Turn || r.Status != run.Running {
 			continue
 		}
 		if i, known := at[e.Action.ID]; known {
-			actions[i] = action(e)
+			actions[i] = actionLine(e)
 			continue
 		}
 		at[e.Action.ID] = len(actions)
-		actions = append(actions, action(e))
+		actions = append(actions, actionLine(e))
 	}
 	lines = append(lines, actions[max(0, len(actions)-shownActions):]...)
 	if r.Status != run.Running && r.Line != "" {
@@ -138,7 +146,8 @@ func render(r run.Run, events []run.Numbered, now time.Time) string {
 	return strings.Join(lines, "\n")
 }
 
-func outcome(e engine.Event) (lines []string) {
+// outcomeLines is the end of a run: its error, then its answer.
+func outcomeLines(e engine.Event) (lines []string) {
 	if e.Error != "" {
 		lines = append(lines, "", cut(e.Error, maxAnswer/2))
 	}
@@ -148,7 +157,8 @@ func outcome(e engine.Event) (lines []string) {
 	return lines
 }
 
-func action(e engine.Event) string {
+// actionLine is one line about an action.
+func actionLine(e engine.Event) string {
 	mark := "▸"
 	switch {
 	case e.OK != nil && *e.OK:
@@ -160,6 +170,7 @@ func action(e engine.Event) string {
 	return mark + " " + cut(title, maxTitle)
 }
 
+// cut is a text of at most n characters and an ellipsis.
 func cut(text string, n int) string {
 	if runes := []rune(text); len(runes) > n {
 		return string(runes[:n]) + "…"

@@ -5,6 +5,8 @@ import (
 	"strings"
 )
 
+// amp is Sourcegraph's Amp. Its stream is that of `amp --stream-json`, read from builds
+// of 2026.
 func amp() *Engine {
 	return &Engine{
 		Name: "amp", label: "amp", title: "amp", Install: "npm install -g @ampcode/cli", AllowAll: true,
@@ -15,8 +17,9 @@ func amp() *Engine {
 	}
 }
 
-// ampArgs has the prompt on standard input: no limit to its length, no trouble with a
-// dash at its beginning, and nobody sees it in the list of processes.
+// ampArgs has -x last and without a value, so that amp reads the prompt from standard
+// input (RUN-17). Amp's own document puts the prompt after --stream-json, which today's
+// build takes for an unknown command.
 func ampArgs(j Job) []string {
 	var args []string
 	switch {
@@ -45,6 +48,8 @@ type ampStream struct {
 	init bool // there was one
 }
 
+// line takes one line. The session is learned from any line, but started waits for
+// init, which has what people want to see beside it.
 func (a *ampStream) line(s *Stream, v value) {
 	var kind, subtype, session, parent, message value
 	v.each(func(name []byte, m value) {
@@ -62,12 +67,14 @@ func (a *ampStream) line(s *Stream, v value) {
 		}
 	})
 	what := kind.str()
+	// Lines of other types do not count, not even for the session: amp's stream has no
+	// others today.
 	switch what {
 	case "system", "assistant", "user", "result":
 	default:
 		return
 	}
-	s.learn(session.str())
+	s.setSession(session.str())
 	if what == "system" && subtype.is("init") {
 		a.init = true
 	}
@@ -84,6 +91,8 @@ func (a *ampStream) line(s *Stream, v value) {
 	}
 }
 
+// begin titles the run after the configured model. That is only a label: amp chooses
+// models by its mode.
 func (a *ampStream) begin(s *Stream) {
 	title, meta := or(s.job.Settings.Model, s.engine.title), map[string]any{}
 	if model := or(s.job.Override, or(s.job.Settings.Mode, s.job.Settings.Model)); model != "" {
@@ -92,13 +101,16 @@ func (a *ampStream) begin(s *Stream) {
 	s.begin(title, meta)
 }
 
+// assistant takes what the model said: its usage, and blocks of text and tool calls in
+// order. Other blocks, such as thinking, are not shown.
 func (a *ampStream) assistant(s *Stream, message value, parent string) {
 	a.count(s, message.get("usage"))
 	message.get("content").items(func(block value) {
 		switch block.get("type").str() {
 		case "text":
+			// RUN-8.
 			if parent == "" { // what a nested agent says is not the answer
-				s.say(block.get("text").str())
+				s.appendAnswer(block.get("text").str())
 			}
 		case "tool_use":
 			a.use(s, block, parent)
@@ -106,7 +118,8 @@ func (a *ampStream) assistant(s *Stream, message value, parent string) {
 	})
 }
 
-// count adds what one message has used.
+// count adds the usage of one message. Amp's result has none, so the messages are added
+// up; a value that is not an integer is ignored (RUN-14).
 func (a *ampStream) count(s *Stream, usage value) {
 	var t Tokens
 	some := false
@@ -127,10 +140,12 @@ func (a *ampStream) count(s *Stream, usage value) {
 		}
 	})
 	if some {
-		s.count(t)
+		s.addTokens(t)
 	}
 }
 
+// use starts the action of a tool call. Without an id nothing could end it, so it is
+// left out.
 func (a *ampStream) use(s *Stream, block value, parent string) {
 	var id, name, input value
 	block.each(func(n []byte, m value) {
@@ -146,12 +161,13 @@ func (a *ampStream) use(s *Stream, block value, parent string) {
 	if id.str() == "" {
 		return
 	}
-	s.act(s.toolAction(id.str(), name, input, parent))
+	s.emitBegun(s.toolAction(id.str(), name, input, parent))
 }
 
-// toolAction is a tool call as the streams of amp and gemini tell it.
+// toolAction is a tool call as the streams of amp and gemini have it.
 func (s *Stream) toolAction(id string, name, input value, parent string) *Action {
 	c := call{name: "tool", input: input.object(), dir: s.job.Dir, paths: plainPaths}
+	// The vectors of amp expect that only file_path and path are read.
 	if s.engine.Name != "amp" {
 		c.paths = allPaths
 	}
@@ -167,13 +183,15 @@ func (s *Stream) toolAction(id string, name, input value, parent string) *Action
 	return &Action{ID: id, Kind: kind, Title: title, Detail: detail}
 }
 
-// addChange says which file a call changes, as the path was given.
+// addChange names the file that a call changes, with the path exactly as the tool was
+// given it.
 func addChange(detail map[string]any, kind Kind, c call) {
 	if path := c.path(); kind == FileChange && path != "" {
 		detail["changes"] = []map[string]any{{"path": path, "kind": "update"}}
 	}
 }
 
+// result ends the action of a tool result. A result without a known call is ignored.
 func (a *ampStream) result(s *Stream, block value, parent string) {
 	var kind, id, failed, content value
 	block.each(func(n []byte, m value) {
@@ -201,10 +219,11 @@ func (a *ampStream) result(s *Stream, block value, parent string) {
 	if output := outputText(content); output != "" {
 		action.Detail["output_preview"] = preview(output)
 	}
-	s.done(action, !failed.truthy())
+	s.emitDone(action, !failed.truthy())
 }
 
-// outputText is the text in a tool's result: a string, or the texts of its blocks.
+// outputText is the text in a tool's result: a string, or the texts of its blocks in
+// lines.
 func outputText(content value) string {
 	if text, ok := content.text(); ok {
 		return text
@@ -223,6 +242,8 @@ func outputText(content value) string {
 	return strings.Join(parts, "\n")
 }
 
+// complete takes the result. Its text stands in if the agent has said nothing (RUN-8),
+// and a failure without a reason gets one (RUN-7).
 func (a *ampStream) complete(s *Stream, v value, subtype string) {
 	if cost, ok := v.get("total_cost_usd").number(); ok {
 		s.usage.CostUSD = &cost

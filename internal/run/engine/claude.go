@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 )
 
+// claude is Anthropic's Claude Code, in print mode.
 func claude() *Engine {
 	return &Engine{
 		Name: "claude", label: "Claude Code", title: "claude", Install: "npm install -g @anthropic-ai/claude-code",
@@ -18,6 +19,8 @@ func claude() *Engine {
 	}
 }
 
+// claudeArgs has no --input-format: with it, claude would expect messages of JSON on
+// standard input instead of the prompt.
 func claudeArgs(j Job) []string {
 	args := []string{"-p", "--output-format", "stream-json", "--verbose"}
 	switch {
@@ -44,19 +47,23 @@ func claudeArgs(j Job) []string {
 // claudeStream translates `claude -p --output-format stream-json --verbose`.
 type claudeStream struct {
 	noResult
-	title     string
-	meta      map[string]any
-	thoughts  int
-	limits    int
-	asked     int
+	title    string
+	meta     map[string]any
+	thoughts int
+	limits   int
+	asked    int
+	// The usage of the message that was counted last, and its id. A message comes in one
+	// line for each of its blocks.
 	message   string // the message that was counted last: it comes once for each block
 	ofMessage Tokens
 }
 
+// begin has what init has told, or only the engine's name if there was none.
 func (c *claudeStream) begin(s *Stream) { s.begin(or(c.title, s.engine.title), c.meta) }
 
+// line takes one line. Most of the forty types of messages are not news for anybody.
 func (c *claudeStream) line(s *Stream, v value) {
-	s.learn(v.get("session_id").str())
+	s.setSession(v.get("session_id").str())
 	switch v.get("type").str() {
 	case "system":
 		if v.get("subtype").is("init") {
@@ -75,6 +82,8 @@ func (c *claudeStream) line(s *Stream, v value) {
 	}
 }
 
+// init takes what the run works with. There is an init in every turn, and the first
+// counts.
 func (c *claudeStream) init(s *Stream, v value) {
 	if s.started {
 		return // there is one in every turn
@@ -93,26 +102,29 @@ func (c *claudeStream) init(s *Stream, v value) {
 	c.begin(s)
 }
 
+// assistant takes what the model said. A later text replaces the answer: the last one
+// says what came of the work, and the result repeats it.
 func (c *claudeStream) assistant(s *Stream, message value, parent string) {
 	c.count(s, message)
 	message.get("content").items(func(block value) {
 		switch block.get("type").str() {
 		case "text":
 			if text := block.get("text").str(); text != "" && parent == "" {
-				s.reset(text)
+				s.setAnswer(text)
 			}
 		case "thinking":
 			c.think(s, block, parent)
 		case "tool_use", "server_tool_use":
 			if id := block.get("id").str(); id != "" {
-				s.act(c.use(s, id, block, parent))
+				s.emitBegun(c.use(s, id, block, parent))
 			}
 		}
 	})
 }
 
-// count adds up while the run goes on. A message's lines repeat its usage, and the last
-// one is right; the result has the sum.
+// count adds up while the run goes on. The lines of a message repeat its usage, and the
+// last one is right, so only the change since the line before is added (RUN-29). The
+// result has the sum, and replaces it.
 func (c *claudeStream) count(s *Stream, message value) {
 	usage := message.get("usage")
 	if len(usage) == 0 {
@@ -122,13 +134,14 @@ func (c *claudeStream) count(s *Stream, message value) {
 	if id := message.get("id").str(); id != c.message || id == "" {
 		c.message, c.ofMessage = id, Tokens{}
 	}
-	s.count(Tokens{
+	s.addTokens(Tokens{
 		Input: now.Input - c.ofMessage.Input, Output: now.Output - c.ofMessage.Output,
 		CacheRead: now.CacheRead - c.ofMessage.CacheRead, CacheWrite: now.CacheWrite - c.ofMessage.CacheWrite,
 	})
 	c.ofMessage = now
 }
 
+// claudeTokens reads usage as Anthropic's API has it.
 func claudeTokens(usage value) (t Tokens) {
 	t.Input, _ = usage.get("input_tokens").integer()
 	t.Output, _ = usage.get("output_tokens").integer()
@@ -137,6 +150,7 @@ func claudeTokens(usage value) (t Tokens) {
 	return t
 }
 
+// think shows a thought as a note. A redacted thought has no text and is left out.
 func (c *claudeStream) think(s *Stream, block value, parent string) {
 	text := block.get("thinking").str()
 	if text == "" {
@@ -147,9 +161,11 @@ func (c *claudeStream) think(s *Stream, block value, parent string) {
 	if parent != "" {
 		detail["parent_tool_use_id"] = parent
 	}
-	s.done(&Action{ID: fmt.Sprintf("claude.thinking.%d", c.thoughts), Kind: Note, Title: text, Detail: detail}, true)
+	s.emitDone(&Action{ID: fmt.Sprintf("claude.thinking.%d", c.thoughts), Kind: Note, Title: text, Detail: detail}, true)
 }
 
+// use is the action of a tool call. Its detail has the names that readers of claude's
+// streams know.
 func (c *claudeStream) use(s *Stream, id string, block value, parent string) *Action {
 	t := call{name: "tool", input: block.get("input").object(), dir: s.job.Dir, paths: allPaths}
 	if name := block.get("name"); name.truthy() {
@@ -164,6 +180,8 @@ func (c *claudeStream) use(s *Stream, id string, block value, parent string) *Ac
 	return &Action{ID: id, Kind: kind, Title: title, Detail: detail}
 }
 
+// result ends the action of a tool result. One without a known call is shown as an
+// action of its own, so that nothing that happened is lost.
 func (c *claudeStream) result(s *Stream, block value) {
 	switch block.get("type").str() {
 	case "tool_result", "advisor_tool_result":
@@ -183,11 +201,11 @@ func (c *claudeStream) result(s *Stream, block value) {
 	action.Detail["result_preview"] = preview(output)
 	action.Detail["result_len"] = utf8.RuneCountInString(output)
 	action.Detail["is_error"] = failed
-	s.done(action, !failed)
+	s.emitDone(action, !failed)
 }
 
-// limit tells of a limit that holds the run up, or soon will. That all is well is not
-// news.
+// limit shows a rate limit that holds the run up, or soon will. claude also reports
+// that all is well, which is not shown.
 func (c *claudeStream) limit(s *Stream, info value) {
 	status := info.get("status").str()
 	if status == "allowed" || status == "" {
@@ -208,14 +226,15 @@ func (c *claudeStream) limit(s *Stream, info value) {
 	})
 }
 
-// control shows that the CLI asks for permission on its own stream.
+// control shows that the CLI asks for permission on its own stream. Nobody answers it
+// there: the run was not started for that, so people should see why it hangs.
 func (c *claudeStream) control(s *Stream, v value) {
 	request := v.get("request")
 	if !request.get("subtype").is("can_use_tool") {
 		return
 	}
 	c.asked++
-	s.act(&Action{
+	s.emitBegun(&Action{
 		ID: fmt.Sprintf("claude.control.%d", c.asked), Kind: Warning,
 		Title: "asks for permission: " + request.get("tool_name").shown(),
 		Detail: map[string]any{
@@ -225,26 +244,33 @@ func (c *claudeStream) control(s *Stream, v value) {
 	})
 }
 
+// complete takes the result. It may fail with the subtype success, such as "Not logged
+// in", so is_error counts. total_cost_usd is the cost of the whole session, which is
+// why it replaces and is not added.
 func (c *claudeStream) complete(s *Stream, v value) {
 	if cost, ok := v.get("total_cost_usd").number(); ok {
 		s.usage.CostUSD = &cost
 	}
 	s.usage.DurationMS, _ = v.get("duration_ms").integer()
 	s.usage.Turns, _ = v.get("num_turns").integer()
+	// The result's usage is the sum over all messages, also of those that the stream left
+	// out.
 	if usage := v.get("usage"); len(usage) > 0 && usage[0] == '{' {
 		s.usage.Tokens, s.counted = claudeTokens(usage), true
 	}
 	text, subtype := v.get("result").str(), v.get("subtype").str()
+	// A subtype that begins with error is a failure, whatever is_error says.
 	if failed := v.get("is_error").truthy() || strings.HasPrefix(subtype, "error"); failed {
 		s.complete(false, "", s.message(c.problem(v, text, subtype), Exit{}))
 		return
 	}
 	if text != "" {
-		s.reset(text)
+		s.setAnswer(text)
 	}
 	s.complete(true, "", "")
 }
 
+// problem is why a run failed: the result's text, its errors, or its subtype.
 func (c *claudeStream) problem(v value, text, subtype string) string {
 	var all []string
 	v.get("errors").items(func(e value) { all = append(all, e.shown()) })

@@ -7,6 +7,7 @@ import (
 	"strings"
 )
 
+// codex is OpenAI's Codex CLI.
 func codex() *Engine {
 	return &Engine{
 		Name: "codex", label: "codex exec", title: "Codex", Install: "npm install -g @openai/codex",
@@ -20,6 +21,8 @@ func codex() *Engine {
 	}
 }
 
+// codexArgs turns notifications off, since they would start a program of the person's
+// configuration. The dash at the end makes codex read the prompt from standard input.
 func codexArgs(j Job) []string {
 	args := []string{"-c", "notify=[]"}
 	if model := j.model(); model != "" {
@@ -43,10 +46,13 @@ func codexArgs(j Job) []string {
 
 // codexStream translates `codex exec --json`.
 type codexStream struct {
+	// turns counts the turns, which are numbered from 0 in their actions.
 	turns  int
 	answer bool // the answer is the final one, not the last thing said
 }
 
+// begin has no more to tell than the model that was asked for: codex does not name its
+// own.
 func (c *codexStream) begin(s *Stream) {
 	meta := map[string]any{}
 	if s.usage.Model != "" {
@@ -55,7 +61,8 @@ func (c *codexStream) begin(s *Stream) {
 	s.begin(s.engine.title, meta)
 }
 
-// end: codex may leave without saying that the turn is over, with its work done.
+// end takes a silent exit for success if there was a session: codex may leave with its
+// work done and without the end of the turn (RUN-25).
 func (c *codexStream) end(s *Stream) (bool, string) {
 	if s.session == "" {
 		return false, "codex exec finished but no session_id/thread_id was captured"
@@ -63,15 +70,16 @@ func (c *codexStream) end(s *Stream) (bool, string) {
 	return true, ""
 }
 
+// line takes one line. A new turn starts the answer again.
 func (c *codexStream) line(s *Stream, v value) {
 	switch v.get("type").str() {
 	case "thread.started":
-		s.learn(v.get("thread_id").str())
+		s.setSession(v.get("thread_id").str())
 		c.begin(s)
 	case "turn.started":
-		s.reset("")
+		s.setAnswer("")
 		c.answer = false
-		s.act(&Action{ID: fmt.Sprintf("turn_%d", c.turns), Kind: Turn, Title: "turn started", Detail: map[string]any{}})
+		s.emitBegun(&Action{ID: fmt.Sprintf("turn_%d", c.turns), Kind: Turn, Title: "turn started", Detail: map[string]any{}})
 		c.turns++
 	case "item.started":
 		c.item(s, v.get("item"), Begun)
@@ -89,6 +97,8 @@ func (c *codexStream) line(s *Stream, v value) {
 	}
 }
 
+// count takes the usage of the turn. Cached tokens are part of the input; see
+// Usage.Apart.
 func (c *codexStream) count(s *Stream, usage value) {
 	var t Tokens
 	var some bool
@@ -99,20 +109,24 @@ func (c *codexStream) count(s *Stream, usage value) {
 	t.Reasoning, _ = usage.get("reasoning_output_tokens").integer()
 	s.usage.Turns = int64(c.turns)
 	if some {
-		s.count(t)
+		s.addTokens(t)
 	}
 }
 
+// reconnecting matches the beginning only: newer versions put the reason behind it.
 var reconnecting = regexp.MustCompile(`^Reconnecting\.\.\.(?: (\d+)/(\d+))?`)
 
-// problem is an error of the stream. Codex tries again by itself, so the run goes on.
+// problem shows an error of the stream. Codex tries again by itself, so the run goes
+// on; a reconnect is one action that is updated with each attempt.
 func (c *codexStream) problem(s *Stream, message string) {
 	m := reconnecting.FindStringSubmatch(message)
 	if m == nil {
-		s.note(or(message, "codex error"))
+		s.emitWarning(or(message, "codex error"))
 		return
 	}
 	phase, detail := Updated, map[string]any{}
+	// The first attempt begins the action, and later ones update it. Older versions do not
+	// count.
 	if m[1] != "" {
 		attempt, _ := strconv.Atoi(m[1])
 		most, _ := strconv.Atoi(m[2])
@@ -127,7 +141,8 @@ func (c *codexStream) problem(s *Stream, message string) {
 	})
 }
 
-// item is a part of a turn.
+// item takes a part of a turn in one of its phases. exit_code, result and error are
+// optional in today's streams, so a part that has only begun is shown too.
 func (c *codexStream) item(s *Stream, v value, phase Phase) {
 	a := &Action{ID: v.get("id").str(), Detail: map[string]any{}}
 	if a.ID == "" {
@@ -167,12 +182,14 @@ func (c *codexStream) item(s *Stream, v value, phase Phase) {
 	case Begun:
 		s.emit(Event{Type: Acted, Engine: s.engine.Name, Action: a, Phase: Begun})
 	case Updated:
-		s.update(a)
+		s.emitUpdated(a)
 	default:
-		s.done(a, ok)
+		s.emitDone(a, ok)
 	}
 }
 
+// command describes a command. It has succeeded if it completed and did not exit with
+// another code than 0.
 func (c *codexStream) command(s *Stream, a *Action, v value, phase Phase) bool {
 	a.Kind, a.Title = Command, relativeCommand(v.get("command").str(), s.job.Dir)
 	if phase != Done {
@@ -181,6 +198,7 @@ func (c *codexStream) command(s *Stream, a *Action, v value, phase Phase) bool {
 	status := v.get("status").str()
 	a.Detail["status"] = status
 	a.Detail["exit_code"] = nil
+	// exit_code is optional in today's streams; without it the status alone decides.
 	exit, known := v.get("exit_code").integer()
 	if known {
 		a.Detail["exit_code"] = exit
@@ -191,6 +209,8 @@ func (c *codexStream) command(s *Stream, a *Action, v value, phase Phase) bool {
 	return status == "completed" && exit == 0
 }
 
+// tool describes a call of an MCP server. The result is summed up, since it may be
+// large.
 func (c *codexStream) tool(a *Action, v value) bool {
 	server, tool, status := v.get("server").str(), v.get("tool").str(), v.get("status").str()
 	a.Kind, a.Title = Tool, server+"."+tool
@@ -213,6 +233,7 @@ func (c *codexStream) tool(a *Action, v value) bool {
 	return status == "completed" && !problem.truthy()
 }
 
+// change describes files that were changed.
 func (c *codexStream) change(a *Action, v value) bool {
 	var paths []string
 	v.get("changes").items(func(change value) { paths = append(paths, change.get("path").str()) })
@@ -224,6 +245,7 @@ func (c *codexStream) change(a *Action, v value) bool {
 	return v.get("status").is("completed")
 }
 
+// todo sums up the list of tasks: how many are done, and the next.
 func (c *codexStream) todo(a *Action, v value) {
 	done, total, next := 0, 0, ""
 	v.get("items").items(func(item value) {
@@ -238,21 +260,24 @@ func (c *codexStream) todo(a *Action, v value) {
 	a.Detail["done"], a.Detail["total"] = done, total
 }
 
-// message is what the agent says; whether it is shown as an action. The answer is the
-// final one, or the last that does not say what it is.
+// message takes what the agent says, and reports whether it is shown as an action:
+// commentary is. The answer is the one that codex calls final, or else the last one
+// without a phase.
 func (c *codexStream) message(s *Stream, a *Action, v value, phase Phase) bool {
 	text, of := v.get("text").str(), v.get("phase").str()
 	if of == "commentary" {
 		a.Kind, a.Title, a.Detail["phase"] = Note, text, of
 		return true
 	}
+	// A final answer is not replaced by a later message without a phase.
 	if final := of == "final_answer"; phase == Done && (final || !c.answer) {
-		s.reset(text)
+		s.setAnswer(text)
 		c.answer = final
 	}
 	return false
 }
 
+// warn shows an item that is an error. The run goes on.
 func (c *codexStream) warn(s *Stream, a *Action, message string) {
 	no := false
 	a.Kind, a.Title, a.Detail["message"] = Warning, message, message

@@ -8,8 +8,9 @@ import (
 	"signalbox/internal/fault"
 )
 
-// Settings are the configuration of an engine.
+// Settings are the configuration of an engine, from runs.ENGINE.*.
 type Settings struct {
+	// Command is looked up in PATH if it is a name, and used as it is if it is a path.
 	Command     string // the program, found in the path when it is a name
 	Model       string
 	Mode        string
@@ -17,12 +18,15 @@ type Settings struct {
 	StreamInput bool
 }
 
-// Job is one run of an engine.
+// Job is one run of an engine: what is asked, where, and under which settings. It does
+// not change once a stream was made from it, but for the PID.
 type Job struct {
-	Prompt     string
-	Resume     Resume // the session to go on with; the zero value begins a new one
-	Dir        string // where the agent works; titles are relative to it
-	Settings   Settings
+	Prompt   string
+	Resume   Resume // the session to go on with; the zero value begins a new one
+	Dir      string // where the agent works; titles are relative to it
+	Settings Settings
+	// Override beats Settings.Model. For amp it is the mode, since amp has no flag for a
+	// model.
 	Override   string   // the model, or amp's mode, for this run alone
 	Supervised bool     // Signalbox answers for each tool call, so nothing is allowed in advance
 	MaxUSD     float64  // what it may cost, for a CLI that can stop by itself; 0 is no limit
@@ -30,10 +34,11 @@ type Job struct {
 	PID        int      // of the process, for those who watch it
 }
 
-// allowAll reports whether the CLI is told to ask nobody.
+// allowAll reports whether the CLI is told to ask nobody. Never in a supervised run
+// (RUN-18).
 func (j Job) allowAll() bool { return j.Settings.AllowAll && !j.Supervised }
 
-// model is the model that the run is to use, "" for the engine's own choice.
+// model is the model that the run is to use, "" for the CLI's own choice.
 func (j Job) model() string {
 	if j.Override != "" {
 		return j.Override
@@ -41,13 +46,15 @@ func (j Job) model() string {
 	return j.Settings.Model
 }
 
-// Engine is an agent CLI.
+// Engine is an agent CLI: how it is called, and how its stream is read. There is one
+// value per CLI, made once and never changed.
 type Engine struct {
-	Name     string
-	Install  string // what to install when the program is not there
+	Name    string
+	Install string // what to install when the program is not there
+	// AllowAll is true for engines whose own document runs them so (RUN-18).
 	AllowAll bool   // the default of Settings.AllowAll
-	label    string // how messages about its process name it
-	title    string // how a run is called that has no better name
+	label    string // its name in messages about its process
+	title    string // the title of a run that has no better one
 	args     func(Job) []string
 	stdin    func(Job) string // nil is the prompt
 	env      []string
@@ -59,19 +66,24 @@ type Engine struct {
 	start     func() translator
 }
 
-// translator turns the lines of one engine into events of a stream.
+// translator turns the lines of one engine into events of a stream. Each run has its
+// own, and one goroutine calls it. It emits through the methods of Stream, which keep
+// the rules that all engines share.
 type translator interface {
 	line(s *Stream, v value)
-	// begin says started as the engine does, with what is known by now.
+	// begin emits started with what is known by now, if it is not out yet and the session
+	// is known.
 	begin(s *Stream)
-	// end says how a stream ends whose process went well and said nothing more.
+	// end decides how a stream ends whose process exited with 0 and wrote no result
+	// (RUN-25).
 	end(s *Stream) (ok bool, problem string)
 }
 
-// All are the engines, in the order in which text is searched for their resume lines.
+// All are the engines, in the order in which a text is searched for their resume lines.
 func All() []*Engine { return slices.Clone(all()) }
 
-// all makes them once: their patterns take longer to compile than a run to be looked up.
+// all makes the engines once. Compiling their patterns takes longer than looking up a
+// run.
 var all = sync.OnceValue(func() []*Engine { return []*Engine{amp(), claude(), codex(), gemini(), opencode(), pi()} })
 
 // Names are the names of the engines.
@@ -82,7 +94,7 @@ func Names() (names []string) {
 	return names
 }
 
-// Find is the engine with the name.
+// Find is the engine with the name. The error names the nearest one.
 func Find(name string) (*Engine, error) {
 	i := slices.IndexFunc(all(), func(e *Engine) bool { return e.Name == name })
 	if i < 0 {
@@ -92,7 +104,8 @@ func Find(name string) (*Engine, error) {
 	return all()[i], nil
 }
 
-// Command is the program of a job.
+// Command is the program of a job: the configured one, or the engine's name, to be
+// found in PATH.
 func (e *Engine) Command(j Job) string {
 	if j.Settings.Command != "" {
 		return j.Settings.Command
@@ -100,7 +113,7 @@ func (e *Engine) Command(j Job) string {
 	return e.Name
 }
 
-// Args are what the program is called with.
+// Args are the arguments of the program. The prompt is not among them (RUN-17).
 func (e *Engine) Args(j Job) []string { return e.args(j) }
 
 // Input is what the program reads from standard input.

@@ -1,29 +1,31 @@
 package engine
 
-// Type says what an event is.
+// Type is the type of an event.
 type Type string
 
-// The types of events.
+// The types of events. Acted is spelled action on the wire; a constant Action would
+// clash with the type.
 const (
 	Started   Type = "started"
 	Acted     Type = "action"
 	Completed Type = "completed"
 )
 
-// Phase says how far an action is.
+// Phase is how far an action is.
 type Phase string
 
-// The phases of an action.
+// The phases of an action. ok is set in Done only.
 const (
 	Begun   Phase = "started"
 	Updated Phase = "updated"
 	Done    Phase = "completed"
 )
 
-// Kind says what sort of action it is.
+// Kind is the kind of an action, by which people see at a glance what it does.
 type Kind string
 
-// The kinds of actions.
+// The kinds of actions. Turn is codex's own and is not shown to people. Readers treat a
+// kind that they do not know as a note.
 const (
 	Command    Kind = "command"
 	Tool       Kind = "tool"
@@ -35,17 +37,20 @@ const (
 	Warning    Kind = "warning"
 )
 
-// Resume names a session of an engine, so that a later run can go on with it.
+// Resume names a session of an engine, so that a later run can go on with it. The zero
+// value starts a new session.
 type Resume struct {
 	Engine string `json:"engine"`
 	Value  string `json:"value"`
 	Latest bool   `json:"is_continue,omitempty"` // the most recent session; Value is empty
 }
 
-// Thread is the key under which runs of one session take turns.
+// Thread is the key under which runs of one session take turns (RUN-27).
 func (r Resume) Thread() string { return r.Engine + ":" + r.Value }
 
-// Action is something that the agent does.
+// Action is something that the agent does. It begins, may be updated, and is done; each
+// is an event with the same id, and the newest counts (RUN-6). An action may stay open
+// for ever: not every CLI says that a tool has ended.
 type Action struct {
 	ID     string         `json:"id"` // unique in the run
 	Kind   Kind           `json:"kind"`
@@ -53,34 +58,38 @@ type Action struct {
 	Detail map[string]any `json:"detail"`
 }
 
-// Event is one thing that happened in a run. Which fields it has depends on its type;
-// text that is absent is null on the wire.
+// Event is one thing that happened in a run. A translator makes it, and it does not
+// change. Which fields are set depends on the type; empty text is null on the wire.
 type Event struct {
 	Type   Type    `json:"type"`
 	Engine string  `json:"engine"`
 	Resume *Resume `json:"resume"` // of started and completed
 
+	// Title is the model or the engine; Meta is what the CLI said about itself, with the
+	// PID of its process.
 	Title string         `json:"title"` // of started
 	Meta  map[string]any `json:"meta"`
 
-	Action  *Action `json:"action"` // of action
-	Phase   Phase   `json:"phase"`
-	OK      *bool   `json:"ok"` // of completed, and of actions that are done
-	Message string  `json:"message"`
-	Level   string  `json:"level"`
+	Action *Action `json:"action"` // of action
+	Phase  Phase   `json:"phase"`
+	OK     *bool   `json:"ok"` // of completed, and of actions that are done
+	// Message and Level are set on warnings and notes of our own.
+	Message string `json:"message"`
+	Level   string `json:"level"`
 
 	Answer string  `json:"answer"` // of completed
 	Error  string  `json:"error"`
 	Usage  *Report `json:"usage"`
 }
 
-// Report is usage as an event tells it.
+// Report is usage in the shape that readers of these streams know (RUN-28). Usage is
+// ours.
 type Report struct {
 	Tokens  *ReportedTokens `json:"usage,omitempty"`
 	CostUSD *float64        `json:"total_cost_usd,omitempty"`
 }
 
-// ReportedTokens are the tokens of a whole run.
+// ReportedTokens are the tokens of a whole run. Counts that are not known are absent.
 type ReportedTokens struct {
 	Input      int64  `json:"input_tokens"`
 	Output     int64  `json:"output_tokens"`
@@ -89,11 +98,12 @@ type ReportedTokens struct {
 	Reasoning  *int64 `json:"reasoning_tokens,omitempty"`
 }
 
-// MarshalJSON writes the fields that the event's type has, null where one is absent.
+// MarshalJSON writes exactly the fields that the event's type has, with null for empty
+// ones.
 func (e Event) MarshalJSON() ([]byte, error) { return e.Line(nil) }
 
-// Line appends the event to b as one line of JSON. It is written by hand, since a run may
-// have a hundred thousand of them and what tools were given is passed on as it came.
+// Line appends the event to b as one line of JSON. It is written by hand: a run may
+// have a hundred thousand events, and what tools were given is passed on byte for byte.
 func (e Event) Line(b []byte) ([]byte, error) {
 	o := object{b: append(b, '{')}
 	o.text("type", string(e.Type))
@@ -119,17 +129,20 @@ func (e Event) Line(b []byte) ([]byte, error) {
 	return append(o.b, '}', '\n'), o.err
 }
 
-// Usage is what a run has used so far, in one shape for every engine.
+// Usage is what a run has used so far in total, in one shape for every engine. It grows
+// with the run.
 type Usage struct {
 	Tokens     Tokens   `json:"tokens"`
 	CostUSD    *float64 `json:"cost_usd"` // nil when nobody said
 	DurationMS int64    `json:"duration_ms,omitempty"`
 	Turns      int64    `json:"turns,omitempty"`
 	Model      string   `json:"model,omitempty"`
-	Source     string   `json:"source"` // the engine that counted
+	// Source tells Apart how to read the tokens.
+	Source string `json:"source"` // the engine that counted
 }
 
-// Tokens are counts of tokens, as the engine counts them.
+// Tokens are counts of tokens, as the engine counts them. Engines count differently:
+// see Usage.Apart.
 type Tokens struct {
 	Input      int64 `json:"input"`
 	Output     int64 `json:"output"`
@@ -138,8 +151,8 @@ type Tokens struct {
 	Reasoning  int64 `json:"reasoning"` // part of Output
 }
 
-// Apart are the tokens with each counted once: codex and gemini count what came from a
-// cache as input too.
+// Apart are the tokens with each counted once (RUN-29): codex and gemini count tokens
+// from a cache as input too.
 func (u Usage) Apart() Tokens {
 	t := u.Tokens
 	if u.Source == "codex" || u.Source == "gemini" {
@@ -148,13 +161,14 @@ func (u Usage) Apart() Tokens {
 	return t
 }
 
-// Budgeted is how many tokens a budget counts.
+// Budgeted is how many tokens a budget counts. Reasoning tokens are part of the output.
 func (u Usage) Budgeted() int64 {
 	t := u.Apart()
 	return t.Input + t.Output + t.CacheRead + t.CacheWrite
 }
 
-// report is the usage as an event has it, nil when nothing was counted.
+// report is the usage as an event has it, nil if nothing was counted and no cost is
+// known.
 func (u Usage) report(counted bool) *Report {
 	if !counted && u.CostUSD == nil {
 		return nil

@@ -11,18 +11,19 @@ import (
 type Exit struct {
 	Code   int      // negative for the signal that ended it
 	Stderr []string // the first lines of it
-	// Reason is why we ended the run, or why there was no process at all; "" when it
-	// ended by itself.
+	// Reason is why we ended the run, or why there was no process at all; "" if it ended by
+	// itself.
 	Reason string
 }
 
 // MaxStderr is how many lines of standard error are kept for the message.
 const MaxStderr = 20
 
-// maxExcerpt is how many characters of standard error a message has.
+// maxExcerpt is how many characters of standard error a message repeats.
 const maxExcerpt = 300
 
-// Finish ends the stream if its lines have not: the process is gone.
+// Finish ends the stream if its lines have not: the process is gone. After it there was
+// exactly one completed event (RUN-1). It may be called again, and does nothing then.
 func (s *Stream) Finish(e Exit) {
 	if s.completed {
 		return
@@ -30,15 +31,18 @@ func (s *Stream) Finish(e Exit) {
 	switch {
 	case e.Reason != "":
 		s.fail(e.Reason, e)
+	// RUN-24. The session may be known and started not out yet; begin emits it, and ends
+	// the stream itself if it is another session than the one asked for.
 	case e.Code != 0:
 		s.to.begin(s)
 		if s.completed {
 			return
 		}
 		text := s.message(fmt.Sprintf("%s failed (%s).", s.engine.label, code(e.Code)), e)
-		s.note(text)
+		s.emitWarning(text)
 		s.complete(false, "", text)
 	default:
+		// RUN-25: the engine knows whether a silent exit is a success.
 		ok, problem := s.to.end(s)
 		if ok {
 			s.complete(true, "", "")
@@ -48,11 +52,13 @@ func (s *Stream) Finish(e Exit) {
 	}
 }
 
+// fail completes the run as failed, with the session and standard error in the message.
 func (s *Stream) fail(problem string, e Exit) {
 	s.complete(false, "", s.message(problem, e))
 }
 
-// noResult is the end of an engine that says when it is done, and did not.
+// noResult is the end of an engine that writes a result when it is done, and did not
+// (RUN-25).
 type noResult struct{}
 
 func (noResult) end(s *Stream) (bool, string) {
@@ -62,7 +68,7 @@ func (noResult) end(s *Stream) (bool, string) {
 	return false, s.engine.label + " finished without a result event"
 }
 
-// message is a problem with which session it was and what standard error says.
+// message is a problem, with which session it was and what standard error says.
 func (s *Stream) message(problem string, e Exit) string {
 	lines := []string{problem}
 	if r := s.Session(); r != nil {
@@ -78,6 +84,7 @@ func (s *Stream) message(problem string, e Exit) string {
 	return strings.Join(lines, "\n")
 }
 
+// code is an exit code as people know it: rc=1, or the name of the signal.
 func code(n int) string {
 	if n >= 0 {
 		return fmt.Sprintf("rc=%d", n)
@@ -95,6 +102,7 @@ var signalNames = map[syscall.Signal]string{
 	syscall.SIGPROF: "SIGPROF",
 }
 
+// signalName is the name of a signal. The standard library has descriptions only.
 func signalName(s syscall.Signal) string {
 	if name, ok := signalNames[s]; ok {
 		return name
@@ -102,6 +110,7 @@ func signalName(s syscall.Signal) string {
 	return fmt.Sprintf("signal %d", int(s))
 }
 
+// first is the first n characters of a text.
 func first(text string, n int) string {
 	for i := range text {
 		if n == 0 {
@@ -112,11 +121,12 @@ func first(text string, n int) string {
 	return text
 }
 
-// colours are what a CLI that takes us for a terminal puts around words.
+// colours are escape sequences of CLIs that take us for a terminal.
 var colours = regexp.MustCompile(`\x1b\[[0-9;]*[A-Za-z]`)
 
-// Standard error often says where things are. People who read the message elsewhere need
-// not know; a colon ends a path, so that the number of the line stays.
+// Paths and addresses in standard error are replaced (RUN-24): the message goes to
+// chats and dashboards, and an address may hold a login code. A colon ends a path, so
+// the line number after it stays.
 var (
 	knownPath = regexp.MustCompile(
 		`/(?:home|Users|private/var|var|tmp|opt|srv|etc|usr/local|app|workspace)/[^\s'"<>:]+|/root/[^\s'"<>:]*`,
@@ -125,13 +135,14 @@ var (
 	address = regexp.MustCompile(`https?://[^\s"'<>]+`)
 )
 
-// Excerpt is what a message repeats of what a CLI has written for people. A login prompt
-// has an address that is a secret.
+// Excerpt is the part of a CLI's output for people that a message may repeat.
 func Excerpt(lines []string) string {
 	text := colours.ReplaceAllString(strings.Join(lines[:min(len(lines), MaxStderr)], "\n"), "")
 	if cut := first(text, maxExcerpt); cut != text {
 		text = cut + "…"
 	}
+	// Addresses come first: a path pattern would leave the query of an address, which may
+	// be a secret.
 	text = address.ReplaceAllString(text, "[url]") // first: what is behind its path may be a secret
 	text = knownPath.ReplaceAllString(text, "[path]")
 	return anyPath.ReplaceAllString(text, "[path]")

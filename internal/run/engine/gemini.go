@@ -5,6 +5,7 @@ import (
 	"regexp"
 )
 
+// gemini is Google's Gemini CLI.
 func gemini() *Engine {
 	return &Engine{
 		Name: "gemini", label: "gemini", title: "gemini", Install: "npm install -g @google/gemini-cli",
@@ -17,6 +18,8 @@ func gemini() *Engine {
 	}
 }
 
+// geminiArgs has --skip-trust, because a run has no terminal on which somebody could
+// trust the folder.
 func geminiArgs(j Job) []string {
 	var args []string
 	switch {
@@ -41,6 +44,7 @@ func geminiArgs(j Job) []string {
 // geminiStream translates `gemini --output-format stream-json`.
 type geminiStream struct{ noResult }
 
+// begin names the model, which init has told.
 func (g *geminiStream) begin(s *Stream) {
 	meta := map[string]any{}
 	if s.usage.Model != "" {
@@ -49,19 +53,20 @@ func (g *geminiStream) begin(s *Stream) {
 	s.begin(s.engine.title, meta)
 }
 
+// line takes one line. Text comes in pieces, which are joined.
 func (g *geminiStream) line(s *Stream, v value) {
 	switch v.get("type").str() {
 	case "init":
-		s.learn(v.get("session_id").str())
+		s.setSession(v.get("session_id").str())
 		s.usage.Model = or(v.get("model").str(), s.usage.Model)
 		g.begin(s)
 	case "message":
 		if v.get("role").is("assistant") {
-			s.say(v.get("content").str())
+			s.appendAnswer(v.get("content").str())
 		}
 	case "tool_use":
 		if id := v.get("tool_id").str(); id != "" {
-			s.act(s.toolAction(id, v.get("tool_name"), v.get("parameters"), ""))
+			s.emitBegun(s.toolAction(id, v.get("tool_name"), v.get("parameters"), ""))
 		}
 	case "tool_result":
 		g.result(s, v)
@@ -72,6 +77,7 @@ func (g *geminiStream) line(s *Stream, v value) {
 	}
 }
 
+// result ends the action of a tool result.
 func (g *geminiStream) result(s *Stream, v value) {
 	action := s.closeAction(v.get("tool_id").str())
 	if action == nil {
@@ -80,26 +86,29 @@ func (g *geminiStream) result(s *Stream, v value) {
 	if output := v.get("output"); output.truthy() {
 		action.Detail["output_preview"] = preview(output.shown())
 	}
-	s.done(action, v.get("status").is("success"))
+	s.emitDone(action, v.get("status").is("success"))
 }
 
-// problem ends the run, unless it is a warning.
+// problem ends the run as failed, unless it is only a warning.
 func (g *geminiStream) problem(s *Stream, v value) {
 	message := or(v.get("message").str(), "gemini error")
 	if v.get("severity").is("warning") {
-		s.note(message)
+		s.emitWarning(message)
 		return
 	}
 	s.complete(false, "", message)
 }
 
+// complete takes the result, with the usage of the whole run. The error is used only if
+// the status is not success.
 func (g *geminiStream) complete(s *Stream, v value) {
 	stats := v.get("stats")
 	input, hasInput := stats.get("input_tokens").integer()
 	output, hasOutput := stats.get("output_tokens").integer()
 	cached, _ := stats.get("cached").integer()
+	// A result without stats is one without usage, not one that used nothing.
 	if hasInput || hasOutput {
-		s.count(Tokens{Input: input, Output: output, CacheRead: cached})
+		s.addTokens(Tokens{Input: input, Output: output, CacheRead: cached})
 	}
 	if cost, ok := stats.get("total_cost_usd").number(); ok {
 		s.usage.CostUSD = &cost

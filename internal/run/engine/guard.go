@@ -10,8 +10,9 @@ import (
 	"signalbox/internal/wire"
 )
 
-// MaySupervise is the reason why runs of the engine cannot be supervised, nil when they
-// can: the CLI must be able to ask before each tool call.
+// MaySupervise returns why runs of the engine cannot be supervised, or nil: the CLI
+// must be able to ask before each tool call, and must take a failure to ask for a no
+// (RUN-44).
 func (e *Engine) MaySupervise() error {
 	if e.guard != nil {
 		return nil
@@ -30,10 +31,10 @@ func (e *Engine) MaySupervise() error {
 		strings.Join(can, " and ")).About("supervised")
 }
 
-// Guard makes the CLI ask before each tool call: it writes what it needs into dir, a
-// folder of the run's own, and gives the arguments for Job.Guard. program is Signalbox, and
-// flags are those of its hook. When that cannot be asked, these CLIs take its failure for a
-// no.
+// Guard makes the CLI ask before each tool call (RUN-41). It writes what that takes
+// into dir, a folder of this run alone, and returns the arguments for Job.Guard.
+// program is Signalbox; flags are those of its hook. Nothing in the person's own
+// settings changes.
 func (e *Engine) Guard(dir, program string, flags ...string) ([]string, error) {
 	if err := e.MaySupervise(); err != nil {
 		return nil, err
@@ -47,12 +48,13 @@ func (e *Engine) Guard(dir, program string, flags ...string) ([]string, error) {
 	})
 }
 
-// GuardTime is how long these CLIs wait for a hook: longer than anybody takes to decide,
-// since a hook that takes too long does not block.
+// GuardTime is how long these CLIs wait for a hook. It is longer than a person takes to
+// decide, because a hook that times out does not block in Claude Code.
 const GuardTime = 7 * 24 * time.Hour
 
 // ampGuard makes Signalbox amp's permission delegate. A delegate is a program without
-// arguments, so there is a script for it. Exit code 0 allows and 2 rejects.
+// arguments, so a script carries them. Exit code 0 allows and 2 rejects; any other
+// would ask a person at the terminal, so the script turns it into 2 (RUN-42).
 func ampGuard(dir string, hook func(string) string) ([]string, error) {
 	delegate, settings := filepath.Join(dir, "signalbox-permit"), filepath.Join(dir, "amp-settings.json")
 	script := "#!/bin/sh\n" + hook("amp") + " \"$@\"\n[ $? -eq 0 ] || exit 2\n"
@@ -60,7 +62,8 @@ func ampGuard(dir string, hook func(string) string) ([]string, error) {
 		return nil, cannotWrite(err, delegate)
 	}
 	text, err := wire.Marshal(map[string]any{
-		"amp.permissions":         []map[string]string{{"tool": "*", "action": "delegate", "to": delegate}},
+		"amp.permissions": []map[string]string{{"tool": "*", "action": "delegate", "to": delegate}},
+		// The person's own settings may say true, which would skip the delegate.
 		"amp.dangerouslyAllowAll": false,
 	})
 	if err != nil {
@@ -72,8 +75,9 @@ func ampGuard(dir string, hook func(string) string) ([]string, error) {
 	return []string{"--settings-file", settings}, nil
 }
 
-// claudeGuard puts a hook before every tool of Claude Code. Any exit code but 0 of the
-// hook is turned into 2, which is the one that blocks.
+// claudeGuard puts a hook before every tool of Claude Code. Exit code 2 is the only one
+// that blocks, so every failure of the hook is turned into it (RUN-42). onFailure is
+// for a hook that cannot be started.
 func claudeGuard(_ string, hook func(string) string) ([]string, error) {
 	text, err := wire.Marshal(map[string]any{"hooks": map[string]any{"PreToolUse": []any{map[string]any{
 		"matcher": "*",
@@ -85,9 +89,11 @@ func claudeGuard(_ string, hook func(string) string) ([]string, error) {
 	return []string{"--settings", string(text)}, err
 }
 
+// cannotWrite explains that the guard could not be written. The run does not start
+// then.
 func cannotWrite(err error, path string) error {
 	return fault.Wrap(err, fault.StoreReadOnly, "Cannot write %s, by which the run would ask for permission.", path)
 }
 
-// quote is a word for a shell.
+// quote is a word as a POSIX shell reads it back.
 func quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }

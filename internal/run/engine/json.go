@@ -10,21 +10,27 @@ import (
 )
 
 // value is one JSON value that is known to be valid, as it was written. The zero value
-// is one that is absent. Wrong types are not errors: what is asked for is not there.
+// is absent. A wrong type is not an error: what is asked for is then absent (RUN-11).
+// It shares memory with the line, which the reader overwrites; raw makes a copy to
+// keep.
 type value []byte
 
-// parse finds the object in a line. Bytes that are no UTF-8 and halves of surrogate pairs
-// are replaced, so that everything in it can be passed on as it is.
+// parse finds the object in a line. Bytes that are not UTF-8 and halves of surrogate
+// pairs are replaced (RUN-12), so that everything in it can be passed on as it is. The
+// skip functions below rely on the text being valid, and do not check bounds.
 func parse(line []byte) (value, bool) {
 	line = bytes.Trim(line, " \t\r\n\v\f")
+	// Most lines that are no JSON are progress bars and warnings; looking at the first byte
+	// spares parsing them.
 	if len(line) == 0 || line[0] != '{' || !wire.Valid(line) {
 		return nil, false
 	}
 	return mendSurrogates(mendUTF8(line)), true
 }
 
-// each calls fn for every member of an object. A name that stands there twice comes
-// twice, so that the last one counts.
+// each calls fn for every member of an object, in order. A name that occurs twice is
+// handed over twice, so that the last one counts, as with most decoders. Names are
+// compared exactly (RUN-14).
 func (v value) each(fn func(name []byte, member value)) {
 	if len(v) == 0 || v[0] != '{' {
 		return
@@ -45,7 +51,7 @@ func (v value) each(fn func(name []byte, member value)) {
 	}
 }
 
-// get is a member of an object.
+// get is a member of an object, absent if there is none or v is no object.
 func (v value) get(name string) (found value) {
 	v.each(func(n []byte, member value) {
 		if string(n) == name {
@@ -69,7 +75,7 @@ func (v value) items(fn func(item value)) {
 	}
 }
 
-// text is a string; false for what is none.
+// text is the string, and false if v is none.
 func (v value) text() (string, bool) {
 	if len(v) == 0 || v[0] != '"' {
 		return "", false
@@ -82,7 +88,7 @@ func (v value) text() (string, bool) {
 	return text, err == nil
 }
 
-// str is a string, "" for what is none.
+// str is the string, "" if v is none.
 func (v value) str() string {
 	text, _ := v.text()
 	return text
@@ -91,7 +97,7 @@ func (v value) str() string {
 // is reports whether the value is this string.
 func (v value) is(text string) bool { return v.str() == text }
 
-// integer is a number that was written without fraction and exponent.
+// integer is a number that was written without fraction and exponent (RUN-14).
 func (v value) integer() (int64, bool) {
 	n, err := strconv.ParseInt(string(v), 10, 64)
 	return n, err == nil
@@ -106,8 +112,9 @@ func (v value) number() (float64, bool) {
 	return f, err == nil
 }
 
-// truthy is what Python makes of the value, since some of these streams come from there:
-// absent, null, false, zero and everything empty is not.
+// truthy is the value as Python's bool has it, since the tools that defined these
+// streams are written in Python: absent, null, false, zero and everything empty is
+// false.
 func (v value) truthy() bool {
 	switch {
 	case len(v) == 0:
@@ -125,7 +132,8 @@ func (v value) truthy() bool {
 	return f != 0
 }
 
-// shown is a value as a title shows it: a string without its quotes.
+// shown is a value as a title has it: a string without its quotes, anything else as
+// JSON.
 func (v value) shown() string {
 	if text, ok := v.text(); ok {
 		return text
@@ -144,7 +152,7 @@ func (v value) object() value {
 	return value("{}")
 }
 
-// skip is the end of the value that begins at i.
+// skip is the index after the value that begins at i.
 func skip(v []byte, i int) int {
 	switch v[i] {
 	case '"':
@@ -171,6 +179,8 @@ func skip(v []byte, i int) int {
 	return i
 }
 
+// skipString is the index after the string that begins at i. A quote ends it unless an
+// odd number of backslashes stands before it.
 func skipString(v []byte, i int) int {
 	for i++; ; i++ {
 		quote := bytes.IndexByte(v[i:], '"')
@@ -185,6 +195,7 @@ func skipString(v []byte, i int) int {
 	}
 }
 
+// skipSpace is the index of the next byte that is no white space.
 func skipSpace(v []byte, i int) int {
 	for i < len(v) && v[i] <= ' ' {
 		i++
@@ -192,7 +203,7 @@ func skipSpace(v []byte, i int) int {
 	return i
 }
 
-// mendUTF8 replaces every byte that is part of no character.
+// mendUTF8 replaces every byte that is part of no character (RUN-12).
 func mendUTF8(line []byte) []byte {
 	if utf8.Valid(line) {
 		return line
@@ -206,7 +217,8 @@ func mendUTF8(line []byte) []byte {
 	return out
 }
 
-// mendSurrogates replaces escaped halves of surrogate pairs that stand alone.
+// mendSurrogates replaces escaped halves of surrogate pairs that stand alone (RUN-12).
+// Decoders disagree about them, and databases refuse them. The length does not change.
 func mendSurrogates(line []byte) []byte {
 	if !bytes.Contains(line, []byte(`\ud`)) && !bytes.Contains(line, []byte(`\uD`)) {
 		return line
@@ -230,7 +242,7 @@ func mendSurrogates(line []byte) []byte {
 	return out
 }
 
-// escaped is the number in the \u escape at i, 0 when there is none.
+// escaped is the number in the \u escape at i, 0 if there is none.
 func escaped(v []byte, i int) uint64 {
 	if i+6 > len(v) || v[i] != '\\' || v[i+1] != 'u' {
 		return 0

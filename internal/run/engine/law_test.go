@@ -129,7 +129,8 @@ func TestMemoryIsFlat(t *testing.T) {
 	for i := range 10_000 { // 20 MB of answer, and tools that never end
 		s.Line(
 			fmt.Appendf(
-				nil, `{"type":"assistant","session_id":"T-1","message":{"content":[{"type":"text","text":%q},{"type":"tool_use","id":"t%d","name":"Bash","input":{"command":%q}}]}}`, text, i, text,
+				nil, `{"type":"assistant","session_id":"T-1","message":{"content":[{"type":"text","text":%q},`+
+					`{"type":"tool_use","id":"t%d","name":"Bash","input":{"command":%q}}]}}`, text, i, text,
 			),
 		)
 	}

@@ -7,20 +7,22 @@ import (
 	"io"
 )
 
-// MaxLine is the longest line that is looked at. Longer ones are left out; what remains
-// of them is read past without being kept.
+// MaxLine is the longest line that is translated, in bytes. Longer ones are left out
+// (RUN-13) and read past without being kept.
 const MaxLine = 4 << 20
 
-// Lines reads lines of any length in bounded memory. Only LF ends a line.
+// Lines reads lines of any length in bounded memory. Only LF ends a line (RUN-10).
 type Lines struct{ in *bufio.Reader }
 
 // NewLines reads from r.
 func NewLines(r io.Reader) *Lines { return &Lines{in: bufio.NewReaderSize(r, 64<<10)} }
 
-// Next is the next line, without its end; the last one needs none. It is good until the
-// next call. tooLong says that it was longer than MaxLine and is left out. The error is
-// that of the reader, io.EOF at the end.
+// Next is the next line without its end. The last one needs none (RUN-10). It is valid
+// until the next call. tooLong says that the line was longer than MaxLine and is left
+// out. The error is that of the reader, io.EOF at the end.
 func (l *Lines) Next() (line []byte, tooLong bool, err error) {
+	// Parts are joined once at the end; a slice that grew with every part would copy a long
+	// line many times.
 	var parts [][]byte // of a line that does not fit into the reader's buffer
 	size := 0
 	for {
@@ -46,5 +48,5 @@ func (l *Lines) Next() (line []byte, tooLong bool, err error) {
 	}
 }
 
-// Buffered reports whether there is more that was read already.
+// Buffered reports whether more was read already, so that a writer need not flush yet.
 func (l *Lines) Buffered() bool { return l.in.Buffered() > 0 }

@@ -2,6 +2,7 @@ package engine
 
 import "regexp"
 
+// opencode is the OpenCode CLI.
 func opencode() *Engine {
 	return &Engine{
 		Name: "opencode", label: "opencode", title: "opencode", Install: "npm install -g opencode-ai",
@@ -12,6 +13,8 @@ func opencode() *Engine {
 	}
 }
 
+// opencodeArgs leave the prompt to standard input. Without --auto, opencode rejects
+// what needs permission.
 func opencodeArgs(j Job) []string {
 	args := []string{"run", "--format", "json"}
 	switch {
@@ -38,6 +41,7 @@ type opencodeStream struct {
 	failed  string // what the last tool that failed said
 }
 
+// begin names the model that was asked for.
 func (o *opencodeStream) begin(s *Stream) {
 	meta := map[string]any{}
 	if s.usage.Model != "" {
@@ -46,7 +50,7 @@ func (o *opencodeStream) begin(s *Stream) {
 	s.begin(s.engine.title, meta)
 }
 
-// end: a stream that had a finished step may simply stop.
+// end takes a silent exit for success if a step was finished (RUN-25).
 func (o *opencodeStream) end(s *Stream) (bool, string) {
 	if o.stepped {
 		return true, ""
@@ -54,8 +58,10 @@ func (o *opencodeStream) end(s *Stream) (bool, string) {
 	return noResult{}.end(s)
 }
 
+// line takes one line. An unknown type is a warning (RUN-11), as readers of opencode's
+// streams know it.
 func (o *opencodeStream) line(s *Stream, v value) {
-	s.learn(v.get("sessionID").str())
+	s.setSession(v.get("sessionID").str())
 	part := v.get("part")
 	switch kind := v.get("type").str(); kind {
 	case "":
@@ -64,10 +70,10 @@ func (o *opencodeStream) line(s *Stream, v value) {
 	case "tool_use":
 		o.tool(s, part)
 	case "text":
-		s.say(part.get("text").str())
+		s.appendAnswer(part.get("text").str())
 	case "reasoning":
 		if text := part.get("text").str(); text != "" {
-			s.done(&Action{
+			s.emitDone(&Action{
 				ID: or(part.get("id").str(), "opencode.reasoning"), Kind: Note, Title: text,
 				Detail: map[string]any{},
 			}, true)
@@ -80,10 +86,12 @@ func (o *opencodeStream) line(s *Stream, v value) {
 			or(problem.get("message").str(), or(problem.get("name").str(), "opencode error")))
 		s.complete(false, message, message)
 	default:
-		s.note("opencode emitted unsupported event: " + kind)
+		s.emitWarning("opencode emitted unsupported event: " + kind)
 	}
 }
 
+// tool takes a tool call. opencode reports finished calls only, so most actions are one
+// event.
 func (o *opencodeStream) tool(s *Stream, part value) {
 	id := or(part.get("callID").str(), part.get("id").str())
 	if id == "" {
@@ -95,6 +103,7 @@ func (o *opencodeStream) tool(s *Stream, part value) {
 		paths: allPaths,
 	}
 	kind, title := c.describe()
+	// opencode titles its calls itself, often with a path.
 	if own := state.get("title").str(); own != "" {
 		title = relative(own, s.job.Dir)
 	}
@@ -111,7 +120,7 @@ func (o *opencodeStream) tool(s *Stream, part value) {
 			a.Detail["exit_code"] = exit
 		}
 		s.closeAction(id)
-		s.done(a, exit == 0)
+		s.emitDone(a, exit == 0)
 	case "error":
 		o.failed = state.get("error").shown()
 		a.Detail["error"], a.Detail["exit_code"] = o.failed, nil
@@ -119,13 +128,17 @@ func (o *opencodeStream) tool(s *Stream, part value) {
 		s.closeAction(id)
 		s.emit(Event{Type: Acted, Engine: s.engine.Name, Action: a, Phase: Done, OK: &no, Message: o.failed})
 	default:
-		s.act(a)
+		s.emitBegun(a)
 	}
 }
 
+// step takes the end of a step: its cost and tokens are added up. The reason stop ends
+// the run; if the agent has said nothing, the error of the last tool that failed is the
+// answer.
 func (o *opencodeStream) step(s *Stream, part value) {
 	o.stepped = true
 	s.usage.Turns++
+	// A cost of 0 is left out, so that the price table is asked (RUN-31).
 	if cost, ok := part.get("cost").number(); ok && cost > 0 {
 		if s.usage.CostUSD != nil {
 			cost += *s.usage.CostUSD
@@ -140,7 +153,7 @@ func (o *opencodeStream) step(s *Stream, part value) {
 	t.CacheRead, _ = tokens.get("cache").get("read").integer()
 	t.CacheWrite, _ = tokens.get("cache").get("write").integer()
 	if t != (Tokens{}) {
-		s.count(t)
+		s.addTokens(t)
 	}
 	if part.get("reason").is("stop") {
 		s.complete(true, o.failed, "")

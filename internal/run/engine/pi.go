@@ -6,6 +6,7 @@ import (
 	"strings"
 )
 
+// pi is the pi coding agent. CI and NO_COLOR keep it from drawing on its output.
 func pi() *Engine {
 	return &Engine{
 		Name: "pi", label: "pi", title: "pi", Install: "npm install -g @mariozechner/pi-coding-agent",
@@ -21,6 +22,8 @@ func pi() *Engine {
 	}
 }
 
+// piArgs leave the choice of the session file to pi; its id is in the first line of the
+// stream.
 func piArgs(j Job) []string {
 	args := []string{"--print", "--mode", "json"}
 	if j.Settings.Mode != "" {
@@ -47,6 +50,8 @@ type piStream struct {
 	compacts int
 }
 
+// begin has the folder and the model that was asked for. The model that pi chose comes
+// later, in name.
 func (p *piStream) begin(s *Stream) {
 	meta := map[string]any{"cwd": s.job.Dir}
 	if model := s.job.model(); model != "" {
@@ -55,6 +60,7 @@ func (p *piStream) begin(s *Stream) {
 	s.begin(s.engine.title, meta)
 }
 
+// end tells two failures apart: pi wrote nothing, or it did not finish.
 func (p *piStream) end(*Stream) (bool, string) {
 	if !p.any {
 		return false, "pi exited cleanly (rc=0) but produced no events: a failure at start, " +
@@ -63,13 +69,16 @@ func (p *piStream) end(*Stream) (bool, string) {
 	return false, "pi finished without an agent_end event"
 }
 
+// line takes one line. Any line starts the run. Compaction has two spellings, of older
+// and newer versions.
 func (p *piStream) line(s *Stream, v value) {
 	p.any = true
 	kind := v.get("type").str()
 	if kind == "session" {
 		p.session(s, v.get("id").str())
 	} else {
-		s.learn(s.job.Resume.Value)
+		// A stream without its header is that of the session that was asked for.
+		s.setSession(s.job.Resume.Value)
 	}
 	p.begin(s)
 	switch kind {
@@ -84,38 +93,43 @@ func (p *piStream) line(s *Stream, v value) {
 	case "auto_retry_start":
 		p.retries++
 		title := fmt.Sprintf("retrying provider (attempt %s/%s)", v.get("attempt"), v.get("maxAttempts"))
-		s.act(&Action{
+		s.emitBegun(&Action{
 			ID: fmt.Sprintf("retry_%d", p.retries), Kind: Note, Title: title,
 			Detail: map[string]any{"error": v.get("errorMessage").str()},
 		})
 	case "auto_retry_end":
-		p.ended(s, fmt.Sprintf("retry_%d", p.retries), v.get("success").truthy(), "retry succeeded", "retry failed")
+		p.endNote(s, fmt.Sprintf("retry_%d", p.retries), v.get("success").truthy(), "retry succeeded", "retry failed")
+	// Older versions of pi have the first spelling, newer ones the second.
 	case "auto_compaction_start", "compaction_start":
 		p.compacts++
-		s.act(&Action{
+		s.emitBegun(&Action{
 			ID: fmt.Sprintf("compaction_%d", p.compacts), Kind: Note,
 			Title: titled("compacting context", v.get("reason").str()), Detail: map[string]any{},
 		})
 	case "auto_compaction_end", "compaction_end":
-		p.ended(s, fmt.Sprintf("compaction_%d", p.compacts), !v.get("aborted").truthy(), "context compacted",
+		p.endNote(s, fmt.Sprintf("compaction_%d", p.compacts), !v.get("aborted").truthy(), "context compacted",
 			"context compaction aborted")
 	}
 }
 
-// session takes the session's short id: pi takes it for the whole one. A run that was
-// given a file, or the beginning of an id, keeps what it was given.
+// session takes the short form of the session's id, the text before the first dash,
+// which pi accepts for the whole one. A run that was given a file, or the beginning of
+// an id, keeps what it was given, so that its session stays the same (RUN-5).
 func (p *piStream) session(s *Stream, id string) {
+	// A file name, or a prefix of the id, names the same session. setSession compares nothing,
+	// so it is settled here.
 	if want := s.job.Resume.Value; want != "" && (strings.ContainsAny(want, `/\~`) || strings.HasPrefix(id, want)) {
-		s.learn(want)
+		s.setSession(want)
 		return
 	}
 	short, _, found := strings.Cut(id, "-")
 	if !found {
 		short = first(id, 8)
 	}
-	s.learn(short)
+	s.setSession(short)
 }
 
+// use starts the action of a tool call.
 func (p *piStream) use(s *Stream, v value) {
 	id := v.get("toolCallId").str()
 	if id == "" {
@@ -125,9 +139,11 @@ func (p *piStream) use(s *Stream, v value) {
 	kind, title := c.describe()
 	a := &Action{ID: id, Kind: kind, Title: title, Detail: map[string]any{"tool_name": c.name, "args": c.input.raw()}}
 	addChange(a.Detail, kind, c)
-	s.act(a)
+	s.emitBegun(a)
 }
 
+// result ends the action of a tool. One without a known call is shown as an action of
+// its own.
 func (p *piStream) result(s *Stream, v value) {
 	id := v.get("toolCallId").str()
 	if id == "" {
@@ -142,14 +158,15 @@ func (p *piStream) result(s *Stream, v value) {
 	}
 	failed := v.get("isError").truthy()
 	a.Detail["is_error"] = failed
-	s.done(a, !failed)
+	s.emitDone(a, !failed)
 }
 
+// message takes the end of an assistant's message: text, usage and cost are added up.
 func (p *piStream) message(s *Stream, message value) {
 	if !message.get("role").is("assistant") {
 		return
 	}
-	p.say(s, message)
+	p.takeMessage(s, message)
 	usage := message.get("usage")
 	if len(usage) > 0 {
 		var t Tokens
@@ -157,7 +174,7 @@ func (p *piStream) message(s *Stream, message value) {
 		t.Output, _ = usage.get("output").integer()
 		t.CacheRead, _ = usage.get("cacheRead").integer()
 		t.CacheWrite, _ = usage.get("cacheWrite").integer()
-		s.count(t)
+		s.addTokens(t)
 		s.usage.Turns++
 	}
 	if cost, ok := usage.get("cost").get("total").number(); ok {
@@ -166,15 +183,16 @@ func (p *piStream) message(s *Stream, message value) {
 		}
 		s.usage.CostUSD = &cost
 	}
-	p.name(s, message.get("model").str(), message.get("provider").str())
+	p.emitModel(s, message.get("model").str(), message.get("provider").str())
 }
 
-// name tells the model once it is known, where nobody chose one.
-func (p *piStream) name(s *Stream, model, provider string) {
+// emitModel emits started again once the model is known, if nobody chose one (RUN-3).
+func (p *piStream) emitModel(s *Stream, model, provider string) {
 	if p.named || model == "" {
 		return
 	}
 	p.named = true
+	// A model that somebody chose is in the first started already.
 	chosen := s.job.model() != ""
 	s.usage.Model = or(s.usage.Model, model)
 	if chosen || !s.started {
@@ -184,11 +202,12 @@ func (p *piStream) name(s *Stream, model, provider string) {
 	if provider != "" {
 		meta["provider"] = provider
 	}
-	s.supplement(s.engine.title, meta)
+	s.emitStarted(s.engine.title, meta)
 }
 
-// say takes the text of a message for the answer, and its error for the outcome.
-func (p *piStream) say(s *Stream, message value) {
+// takeMessage takes the text of a message as the answer, and its error as the outcome. A later
+// message that goes well clears the error: pi retries by itself.
+func (p *piStream) takeMessage(s *Stream, message value) {
 	var text strings.Builder
 	message.get("content").items(func(block value) {
 		if block.get("type").is("text") {
@@ -196,7 +215,7 @@ func (p *piStream) say(s *Stream, message value) {
 		}
 	})
 	if said := strings.TrimSpace(text.String()); said != "" {
-		s.reset(said)
+		s.setAnswer(said)
 	}
 	p.problem = ""
 	if reason := message.get("stopReason").str(); reason == "error" || reason == "aborted" {
@@ -204,6 +223,7 @@ func (p *piStream) say(s *Stream, message value) {
 	}
 }
 
+// complete takes the end of the run, whose last assistant message has the final text.
 func (p *piStream) complete(s *Stream, messages value) {
 	var last value
 	messages.items(func(m value) {
@@ -212,13 +232,13 @@ func (p *piStream) complete(s *Stream, messages value) {
 		}
 	})
 	if len(last) > 0 {
-		p.say(s, last)
+		p.takeMessage(s, last)
 	}
 	s.complete(p.problem == "", "", p.problem)
 }
 
-// ended closes a note that was opened.
-func (p *piStream) ended(s *Stream, id string, ok bool, well, badly string) {
+// endNote ends a note of a retry or a compaction.
+func (p *piStream) endNote(s *Stream, id string, ok bool, well, badly string) {
 	a := s.closeAction(id)
 	if a == nil {
 		return
@@ -226,5 +246,5 @@ func (p *piStream) ended(s *Stream, id string, ok bool, well, badly string) {
 	if a.Title = well; !ok {
 		a.Title = badly
 	}
-	s.done(a, ok)
+	s.emitDone(a, ok)
 }

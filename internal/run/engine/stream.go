@@ -9,34 +9,42 @@ import (
 )
 
 const (
-	// maxAnswer is how much of an answer is kept. The end of it is: that is where the
-	// agent says what came of the work.
+	// maxAnswer is how much of an answer is kept, in bytes (RUN-8). The end is kept, where
+	// the agent says what came of the work.
 	maxAnswer = 4 << 20
-	// maxOpen bounds what is remembered of actions that are not done, in number and bytes.
+	// maxOpen and maxOpenBytes bound what is remembered of actions that are not done.
+	// Beyond, an action is still shown when it begins, but not when it ends.
 	maxOpen      = 4096
 	maxOpenBytes = 8 << 20
-	// maxPreview is how many characters of a tool's output an event has.
+	// maxPreview is how many characters of a tool's output an event has (RUN-9).
 	maxPreview = 500
 )
 
-// Stream translates the lines of one run. Events are handed to the function that it was
-// made with, in the order of the lines, and none after completed.
+// Stream translates the lines of one run. It hands events to the function that it was
+// made with, in the order of the lines (RUN-2), and none after completed (RUN-1).
+// NewStream makes it, Line feeds it, Finish ends it. It is not safe for use by several
+// goroutines at once; the function is called by the goroutine that calls Line.
 type Stream struct {
 	engine *Engine
 	job    Job
 	emit   func(Event)
 	to     translator
 
-	session    string // the id, once it is known
-	started    bool
-	completed  bool
+	// session is set once and never changes, but for begin, which puts the asked-for
+	// session in its place when the run fails.
+	session   string // the id, once it is known
+	started   bool
+	completed bool
+	// understood: a line was JSON, whatever it said.
 	understood bool
 	notes      int
 	answer     []byte
 	usage      Usage
-	counted    bool
-	open       map[string]*Action
-	openBytes  int
+	// counted: tokens were reported, perhaps 0. Without it, completed has no usage.
+	counted bool
+	// open are actions without an end, and openBytes their size as far as it matters.
+	open      map[string]*Action
+	openBytes int
 }
 
 // NewStream begins a stream of the engine.
@@ -47,7 +55,8 @@ func (e *Engine) NewStream(j Job, emit func(Event)) *Stream {
 	}
 }
 
-// Line takes one line.
+// Line translates one line. What is no JSON object is skipped (RUN-11), and so is
+// everything after completed (RUN-15).
 func (s *Stream) Line(line []byte) {
 	if s.completed {
 		return
@@ -58,28 +67,28 @@ func (s *Stream) Line(line []byte) {
 	}
 }
 
-// TooLong takes note of a line that was left out.
+// TooLong notes a line that was left out (RUN-13).
 func (s *Stream) TooLong() {
 	if !s.completed {
-		s.note(fmt.Sprintf("%s wrote a line of more than %d MiB, which was left out", s.engine.Name, MaxLine>>20))
+		s.emitWarning(fmt.Sprintf("%s wrote a line of more than %d MiB, which was left out", s.engine.Name, MaxLine>>20))
 	}
 }
 
-// SetPID says which process it is, once that is known.
+// SetPID tells which process it is, for the meta of started.
 func (s *Stream) SetPID(pid int) { s.job.PID = pid }
 
 // Completed reports whether the last event is out.
 func (s *Stream) Completed() bool { return s.completed }
 
-// Understood reports whether there was a line that is JSON: until then the program may
-// be waiting for somebody to log in.
+// Understood reports whether there was a line of JSON. Until then the program may be
+// waiting for somebody to sign in (RUN-20).
 func (s *Stream) Understood() bool { return s.understood }
 
 // Usage is what the run has used so far.
 func (s *Stream) Usage() Usage { return s.usage }
 
-// Session is the session of the run: the one it reported, or the one it was to go on
-// with. It is nil when neither is known.
+// Session is the session of the run: the one that the CLI reported, or the one that it
+// was given. It is nil if neither is known.
 func (s *Stream) Session() *Resume {
 	switch {
 	case s.session != "":
@@ -90,15 +99,16 @@ func (s *Stream) Session() *Resume {
 	return nil
 }
 
-// learn takes the first id that the engine tells; later ones do not count.
-func (s *Stream) learn(id string) {
+// setSession takes the first id that the engine reports; later ones do not count (RUN-4).
+func (s *Stream) setSession(id string) {
 	if s.session == "" {
 		s.session = id
 	}
 }
 
-// begin says started, once the id is known. A run that was to go on with another session
-// has failed.
+// begin emits started, once, when the session is known (RUN-4). A run that was to go on
+// with another session has failed (RUN-5): its work is in a session that nobody asked
+// for.
 func (s *Stream) begin(title string, meta map[string]any) {
 	if s.started || s.completed || s.session == "" {
 		return
@@ -106,16 +116,17 @@ func (s *Stream) begin(title string, meta map[string]any) {
 	if want := s.job.Resume.Value; want != "" && want != s.session {
 		got := s.session
 		s.session = want
+		// complete calls the translator's begin; this keeps it from coming back here.
 		s.started = true // there is none
 		s.complete(false, "", fmt.Sprintf("%s emitted session id %s but expected %s", s.engine.Name, got, want))
 		return
 	}
 	s.started = true
-	s.supplement(title, meta)
+	s.emitStarted(title, meta)
 }
 
-// supplement says started, again when there is more to tell about it.
-func (s *Stream) supplement(title string, meta map[string]any) {
+// emitStarted emits started, again if there is more to tell about the run (RUN-3).
+func (s *Stream) emitStarted(title string, meta map[string]any) {
 	all := map[string]any{}
 	maps.Copy(all, meta)
 	if s.job.PID > 0 {
@@ -124,8 +135,8 @@ func (s *Stream) supplement(title string, meta map[string]any) {
 	s.emit(Event{Type: Started, Engine: s.engine.Name, Resume: s.Session(), Title: title, Meta: all})
 }
 
-// act says that an action begins.
-func (s *Stream) act(a *Action) {
+// emitBegun emits the beginning of an action, and remembers it until its end.
+func (s *Stream) emitBegun(a *Action) {
 	s.emit(Event{Type: Acted, Engine: s.engine.Name, Action: a, Phase: Begun})
 	size := len(a.Title)
 	for _, d := range a.Detail {
@@ -139,8 +150,9 @@ func (s *Stream) act(a *Action) {
 	}
 }
 
-// closeAction takes an open action off the list, as a copy that may be changed; nil when there is
-// none.
+// closeAction takes an open action off the list and returns a copy that may be changed,
+// since the event of its beginning holds the original. It is nil if the action is not
+// open.
 func (s *Stream) closeAction(id string) *Action {
 	a := s.open[id]
 	if a == nil {
@@ -155,18 +167,18 @@ func (s *Stream) closeAction(id string) *Action {
 	return &c
 }
 
-// done says that an action is done.
-func (s *Stream) done(a *Action, ok bool) {
+// emitDone emits the end of an action.
+func (s *Stream) emitDone(a *Action, ok bool) {
 	s.emit(Event{Type: Acted, Engine: s.engine.Name, Action: a, Phase: Done, OK: &ok})
 }
 
-// update says that an action goes on.
-func (s *Stream) update(a *Action) {
+// emitUpdated emits progress of an action.
+func (s *Stream) emitUpdated(a *Action) {
 	s.emit(Event{Type: Acted, Engine: s.engine.Name, Action: a, Phase: Updated})
 }
 
-// note is a warning of ours.
-func (s *Stream) note(text string) {
+// emitWarning emits a warning of our own.
+func (s *Stream) emitWarning(text string) {
 	s.notes++
 	no := false
 	s.emit(Event{
@@ -178,8 +190,9 @@ func (s *Stream) note(text string) {
 	})
 }
 
-// say adds to the answer.
-func (s *Stream) say(text string) {
+// appendAnswer appends to the answer. It is cut when it has twice the size that is kept, so that
+// cutting costs little.
+func (s *Stream) appendAnswer(text string) {
 	s.answer = append(s.answer, text...)
 	if len(s.answer) <= 2*maxAnswer {
 		return
@@ -187,7 +200,8 @@ func (s *Stream) say(text string) {
 	s.answer = tail(s.answer)
 }
 
-// tail is the end of an answer that is too long, in memory of its own.
+// tail is the end of an answer that is too long, at the beginning of a character, in
+// memory of its own.
 func tail(answer []byte) []byte {
 	from := len(answer) - maxAnswer
 	for !utf8.RuneStart(answer[from]) {
@@ -196,15 +210,17 @@ func tail(answer []byte) []byte {
 	return append(make([]byte, 0, 2*maxAnswer+4096), answer[from:]...)
 }
 
-// reset begins the answer anew.
-func (s *Stream) reset(text string) { s.answer = append(s.answer[:0], text...) }
+// setAnswer replaces the answer.
+func (s *Stream) setAnswer(text string) { s.answer = append(s.answer[:0], text...) }
 
-// complete is the end. answer stands in when the agent has said nothing; a failure has a
-// reason.
+// complete emits the end, once (RUN-1). answer stands in if the agent has said nothing.
+// A failure always has an error text, and a success never (RUN-7).
 func (s *Stream) complete(ok bool, answer, problem string) {
 	if s.completed {
 		return
 	}
+	// Every run whose session is known has a started before its completed, also one that
+	// failed early.
 	s.to.begin(s)
 	if s.completed {
 		return // it was another session
@@ -228,8 +244,8 @@ func (s *Stream) complete(ok bool, answer, problem string) {
 	})
 }
 
-// count adds tokens.
-func (s *Stream) count(t Tokens) {
+// addTokens adds tokens to the total.
+func (s *Stream) addTokens(t Tokens) {
 	s.counted = true
 	sum := &s.usage.Tokens
 	sum.Input += t.Input
@@ -239,7 +255,7 @@ func (s *Stream) count(t Tokens) {
 	sum.Reasoning += t.Reasoning
 }
 
-// preview is the beginning of a tool's output.
+// preview is the beginning of a tool's output: maxPreview characters, not bytes.
 func preview(text string) string {
 	n := 0
 	for i := range text {

@@ -2,7 +2,7 @@ package engine
 
 import "strings"
 
-// call is a tool call as engines write it.
+// call is a tool call as an engine writes it.
 type call struct {
 	name  string
 	input value
@@ -10,13 +10,14 @@ type call struct {
 	paths []string // the names under which the input may have a path
 }
 
-// The names under which inputs have paths.
+// The names under which inputs have paths: those that every engine knows, and all of
+// them.
 var (
 	plainPaths = []string{"file_path", "path"}
 	allPaths   = []string{"file_path", "path", "filePath", "absolute_path", "dir_path"}
 )
 
-// path is the path in the input as it was given, "" for none.
+// path is the path in the input, exactly as it was given, or "".
 func (c call) path() string {
 	for _, name := range c.paths {
 		if path := c.input.get(name).str(); path != "" {
@@ -36,7 +37,8 @@ func (c call) first(names ...string) string {
 	return ""
 }
 
-// aliases are names of tools that do the same.
+// aliases maps names of tools to the name of the tool that does the same. Names are
+// compared in lower case.
 var aliases = map[string]string{
 	"shell": "bash", "killshell": "bash", "shell_command": "bash", "run_shell_command": "bash",
 	"edit": "edit", "write": "edit", "multiedit": "edit", "notebookedit": "edit", "edit_file": "edit",
@@ -51,7 +53,7 @@ var aliases = map[string]string{
 	"agent":       "task", "finder": "task", "oracle": "task", "librarian": "task", "invoke_agent": "task",
 }
 
-// describe is what a call is and how a person would call it.
+// describe is the kind of a call and its title; the table is in docs/protocols/runs.md.
 func (c call) describe() (Kind, string) {
 	name := strings.ToLower(c.name)
 	if same, ok := aliases[name]; ok {
@@ -74,6 +76,8 @@ func (c call) describe() (Kind, string) {
 		return Tool, titled(name, c.first("pattern", "filePattern"))
 	case "grep", "find":
 		return Tool, titled(name, c.first("pattern"))
+	// Queries and addresses are shown as they are; a fetch counts as a search, since both
+	// leave the machine.
 	case "web_search":
 		return WebSearch, or(c.first("query", "objective"), "search")
 	case "web_fetch":
@@ -93,6 +97,7 @@ func (c call) describe() (Kind, string) {
 	return Tool, c.name
 }
 
+// titled is "name: about", or the name alone.
 func titled(name, about string) string {
 	if about == "" {
 		return name
@@ -100,6 +105,7 @@ func titled(name, about string) string {
 	return name + ": " + about
 }
 
+// or is the text, or the other one if it is empty.
 func or(text, otherwise string) string {
 	if text == "" {
 		return otherwise
@@ -107,7 +113,8 @@ func or(text, otherwise string) string {
 	return text
 }
 
-// relative is a path as seen from dir. It is a matter of text: links are not followed.
+// relative is a path as seen from dir. It works on text alone (RUN-16): the path may be
+// on another machine.
 func relative(path, dir string) string {
 	if dir == "" || path == "" {
 		return path
@@ -121,6 +128,8 @@ func relative(path, dir string) string {
 	return path
 }
 
+// relativeCommand takes every mention of the folder out of a command, for people who
+// read it.
 func relativeCommand(command, dir string) string {
 	if dir == "" {
 		return command
@@ -128,7 +137,8 @@ func relativeCommand(command, dir string) string {
 	return strings.ReplaceAll(command, dir+"/", "")
 }
 
-// Describe is what a tool call is and how it is titled, for an input as amp writes it.
+// Describe is the kind and the title of a tool call whose input is written as amp
+// writes it. It is for conformance cases.
 func Describe(name string, input []byte, dir string) (Kind, string) {
 	v, _ := parse(input)
 	return call{name: name, input: v.object(), dir: dir, paths: plainPaths}.describe()

@@ -6,24 +6,29 @@ import (
 	"signalbox/internal/wire"
 )
 
-// object is a JSON object that is being written.
+// object is a JSON object that is being written to b. The first error stays in err.
 type object struct {
 	b   []byte
 	err error
 }
 
+// name writes the name of the next member. Names are written in the order of the calls.
 func (o *object) name(name string) {
+	// A brace can only be the one that opened this object: values never end with one that
+	// opens.
 	if o.b[len(o.b)-1] != '{' {
 		o.b = append(o.b, ',')
 	}
 	o.b = append(wire.AppendText(o.b, name), ':')
 }
 
+// text writes a member that is a string.
 func (o *object) text(name, text string) {
 	o.name(name)
 	o.b = wire.AppendText(o.b, text)
 }
 
+// textOrNull writes a string, or null if it is empty.
 func (o *object) textOrNull(name, text string) {
 	if text == "" {
 		o.any(name, nil)
@@ -32,6 +37,7 @@ func (o *object) textOrNull(name, text string) {
 	o.text(name, text)
 }
 
+// action writes the member action.
 func (o *object) action(a *Action) {
 	o.name("action")
 	if a == nil {
@@ -46,8 +52,8 @@ func (o *object) action(a *Action) {
 	o.b = append(o.b, '}')
 }
 
-// any writes a value of any type. Those that most events have are written without
-// looking for their fields; the rest is left to wire.
+// any writes a value of any type. The types that most events have are written directly;
+// the rest is left to wire.
 func (o *object) any(name string, v any) {
 	o.name(name)
 	switch v := v.(type) {
@@ -70,6 +76,7 @@ func (o *object) any(name string, v any) {
 	}
 }
 
+// truth is a flag as JSON, null if it is not set.
 func truth(v *bool) string {
 	switch {
 	case v == nil:
@@ -80,7 +87,8 @@ func truth(v *bool) string {
 	return "false"
 }
 
-// members writes a map, in the order of its names.
+// members writes a map in the order of its names, so that the same event is always the
+// same bytes.
 func (o *object) members(m map[string]any) {
 	if m == nil {
 		o.b = append(o.b, "null"...)

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// child is a process that was started, at the head of a process group of its own.
+// child is a started process, at the head of a process group of its own.
 type child struct {
 	cmd        *exec.Cmd
 	id         string
@@ -58,8 +58,9 @@ func (r *run) start() (*child, error) {
 	adoptOrphans()
 	started := make(chan error)
 	go func() {
-		// The CLI is killed when the thread that started it ends, which is when we die:
-		// nobody would watch it any more. So the thread stays.
+		// RUN-23: the kernel kills the CLI when the thread that started it ends, which is when
+		// we die. Go ends threads at will, so this goroutine keeps its thread until the process
+		// is gone.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -81,11 +82,13 @@ func (r *run) start() (*child, error) {
 	return c, nil
 }
 
-// environment is ours without an operator's token: an agent is not one.
+// environment is ours without an operator's token (RUN-19). An agent that found it
+// could approve its own gates.
 func environment() []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SIGNALBOX_TOKEN=") })
 }
 
+// closeAll closes the files that were opened.
 func closeAll(files []*os.File) {
 	for _, f := range files {
 		if f != nil {
@@ -94,9 +97,9 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// end sees to it that the process and all that it started is gone, and says how it
-// ended. One that has written its result is given a moment to leave by itself; one that
-// is to stop is told to at once.
+// end makes sure that the process and everything it started is gone, and returns the
+// exit code, negative for a signal. A process that has written its result is given a
+// moment to leave by itself; one that has to stop is told at once (RUN-21).
 func (c *child) end(now bool, l Limits) (code int) {
 	if now || !c.wait(l.Result) {
 		c.signal(syscall.SIGTERM)
@@ -119,6 +122,8 @@ func (c *child) end(now bool, l Limits) (code int) {
 	return state.ExitStatus()
 }
 
+// wait waits for the process, at most so long, and reports whether it is gone. One that
+// is gone already is gone also for a wait of zero.
 func (c *child) wait(d time.Duration) bool {
 	select {
 	case <-c.gone:
@@ -133,37 +138,39 @@ func (c *child) wait(d time.Duration) bool {
 	}
 }
 
-// signal reaches the whole group.
+// signal sends a signal to the whole process group.
 func (c *child) signal(s syscall.Signal) { _ = syscall.Kill(-c.cmd.Process.Pid, s) }
 
-// sweep ends what the process has left behind: in its group, or anywhere else with the
-// run's mark in its environment. What has died is waited for, since it was left to us.
+// sweep ends what the process has left behind, in its group or anywhere else with the
+// run's mark in its environment (RUN-22). We are the parent of orphans, so the dead are
+// reaped.
 func (c *child) sweep(grace time.Duration) {
 	seen := map[int]bool{}
-	c.tell(seen, syscall.SIGTERM, grace)
-	c.tell(seen, syscall.SIGKILL, killTime)
+	c.signalSurvivors(seen, syscall.SIGTERM, grace)
+	c.signalSurvivors(seen, syscall.SIGKILL, killTime)
 	for pid := range seen {
 		reap(pid)
 	}
 }
 
-// killTime is how long the system may take to end what was killed.
+// killTime is how long the kernel may take to end what was killed.
 const killTime = 5 * time.Second
 
-// tell sends a signal to all that is left, and waits until it is gone.
-func (c *child) tell(seen map[int]bool, s syscall.Signal, wait time.Duration) {
-	left := c.left()
+// signalSurvivors sends a signal to every process that is left, and waits until they are gone.
+// Processes that appear meanwhile are left to the next call.
+func (c *child) signalSurvivors(seen map[int]bool, s syscall.Signal, wait time.Duration) {
+	left := c.survivors()
 	for _, pid := range left {
 		seen[pid] = true
 		_ = syscall.Kill(pid, s)
 	}
-	for deadline := time.Now().Add(wait); len(left) > 0 && time.Now().Before(deadline); left = c.left() {
+	for deadline := time.Now().Add(wait); len(left) > 0 && time.Now().Before(deadline); left = c.survivors() {
 		time.Sleep(5 * time.Millisecond)
 	}
 }
 
-// left are the processes of the run that live.
-func (c *child) left() (pids []int) {
+// survivors are the live processes of the run.
+func (c *child) survivors() (pids []int) {
 	for _, p := range processes() {
 		if p.pid != os.Getpid() && !p.zombie && (p.group == c.cmd.Process.Pid || p.marked(c.id)) {
 			pids = append(pids, p.pid)
@@ -172,7 +179,8 @@ func (c *child) left() (pids []int) {
 	return pids
 }
 
-// marked reports whether a process has the run's mark in its environment.
+// marked reports whether a process has the run's mark in its environment. A process may
+// change its environment, so the mark finds strays and stops no attacker.
 func (p proc) marked(id string) bool {
 	return id != "" && strings.Contains("\x00"+environ(p.pid), "\x00"+RunVariable+"="+id+"\x00")
 }

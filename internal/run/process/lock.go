@@ -14,12 +14,13 @@ import (
 	"signalbox/internal/fault"
 )
 
-// Locks are files by which the runs of this machine take turns on a session. The lock is
-// the system's: it is released when its holder dies.
+// Locks are files by which the runs of this machine take turns on a session (RUN-27).
+// The lock is the kernel's: it is released when its holder dies. The files stay; they
+// are empty.
 type Locks struct{ Dir string }
 
 // UserLocks are the locks that all processes of this user share, whichever server they
-// belong to.
+// talk to.
 func UserLocks() Locks {
 	if dir, err := os.UserCacheDir(); err == nil {
 		return Locks{filepath.Join(dir, "signalbox", "locks")}
@@ -27,10 +28,11 @@ func UserLocks() Locks {
 	return Locks{filepath.Join(os.TempDir(), "signalbox-"+strconv.Itoa(os.Getuid()), "locks")}
 }
 
-// lockPoll is how often a lock that is taken is tried again.
+// lockPoll is how often a lock that is taken is tried again. A blocking flock could not
+// be interrupted.
 const lockPoll = 25 * time.Millisecond
 
-// Take takes the lock of a session and waits for it as long as ctx allows.
+// Take takes the lock of a session, and waits for it as long as ctx lasts.
 func (l Locks) Take(ctx context.Context, thread string) (release func(), err error) {
 	if err := os.MkdirAll(l.Dir, 0o700); err != nil {
 		return nil, fault.Wrap(err, fault.StoreReadOnly,

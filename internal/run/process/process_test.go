@@ -139,7 +139,7 @@ func TestAProgramThatIsNotThere(t *testing.T) {
 	}
 	s = spec(t, runtest.CLI{})
 	s.Job.Dir = filepath.Join(s.Job.Dir, "missing")
-	if e := run(t, s).last(t); *e.OK || !strings.Contains(e.Error, "there is no folder") {
+	if e := run(t, s).last(t); *e.OK || !strings.Contains(e.Error, "the folder of the run does not exist") {
 		t.Errorf("%q", e.Error)
 	}
 }
@@ -223,7 +223,8 @@ func TestEverythingThatWasWrittenIsRead(t *testing.T) {
 }
 
 func TestABudgetStopsTheRunWhileItRuns(t *testing.T) {
-	spend := `{"type":"assistant","session_id":"T-same","message":{"content":[{"type":"tool_use","id":"a","name":"Bash","input":{}}],"usage":{"input_tokens":600,"output_tokens":1}}}` + "\n"
+	spend := `{"type":"assistant","session_id":"T-same","message":{"content":[{"type":"tool_use","id":"a",` +
+		`"name":"Bash","input":{}}],"usage":{"input_tokens":600,"output_tokens":1}}}` + "\n"
 	s := spec(t, runtest.CLI{Stdout: []byte(initLine + spend + spend), Linger: time.Minute})
 	s.Stop = func(u engine.Usage) string {
 		if u.Budgeted() >= 1000 {

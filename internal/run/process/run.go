@@ -21,7 +21,7 @@ type Limits struct {
 	Term   time.Duration // until it leaves after SIGTERM
 }
 
-// DefaultLimits are right for CLIs that talk to a model far away.
+// DefaultLimits are right for CLIs that talk to a model over the internet.
 func DefaultLimits() Limits {
 	return Limits{Start: 90 * time.Second, Result: 2 * time.Second, Term: 10 * time.Second}
 }
@@ -33,20 +33,23 @@ type Spec struct {
 	Job    engine.Job
 	Env    []string // beside our own environment
 	Limits Limits
-	// Lock takes the lock of a session and waits for it; nil takes none.
+	// Lock takes the lock of a session and waits for it (RUN-27); nil takes none. It
+	// returns early when ctx ends.
 	Lock func(ctx context.Context, thread string) (release func(), err error)
-	// Stop says after each event why the run must not go on, "" when it may; nil lets
-	// it go on.
+	// Stop is asked after each event why the run must not go on, "" if it may; nil lets it
+	// go on. Budgets are checked here, while the CLI is still running.
 	Stop func(engine.Usage) string
 }
 
-// StoppedError is the cause with which a run's context ends when somebody wants it to end.
+// StoppedError is the cause with which a run's context ends when somebody orders it to
+// stop: a person, a budget, the server. Other causes are failures.
 type StoppedError struct{ Reason string }
 
 // Error is the reason.
 func (s StoppedError) Error() string { return s.Reason }
 
-// RunVariable is in the environment of everything that a run starts.
+// RunVariable is in the environment of everything that a run starts, with the run's id
+// (RUN-19).
 const RunVariable = "SIGNALBOX_RUN"
 
 // run is a run that is under way.
@@ -58,41 +61,44 @@ type run struct {
 	ctx    context.Context //nolint:containedctx // the run is this context: it ends when the run has to
 	stop   context.CancelCauseFunc
 
-	release func()        // of the session's lock
-	locked  bool          // it was asked for, or is no longer needed
-	result  chan struct{} // closed when completed is out
-	heard   func()        // says that the CLI has written JSON
-	hears   chan struct{}
-	reads   atomic.Int64 // how often the reader has asked for a line, and got one: odd while it waits
+	release   func()        // of the session's lock
+	locked    bool          // it was asked for, or is no longer needed
+	result    chan struct{} // closed when completed is out
+	markHeard func()        // says that the CLI has written JSON
+	heard     chan struct{}
+	// reads counts how often the reader has asked for a line and got one. It is odd while the reader waits, by
+	// which drain tells a reader that waits from one that is busy.
+	reads atomic.Int64
 
 	mu     sync.Mutex
 	stderr []string
 	said   []string // lines that are no JSON, before the first that is: perhaps a login prompt
 }
 
-// Run runs it. Each event is handed to emit with what the run has used by then; when ctx
-// ends, the run does. Exactly one of the events is completed, and it is the last.
+// Run runs a CLI to its end. Each event is handed to emit with what the run has used by
+// then. When ctx ends, the run is stopped, with the cause as its reason. Exactly one
+// event is completed, and it is the last (RUN-1), also if the program does not exist.
 func Run(ctx context.Context, s Spec, emit func(engine.Event, engine.Usage)) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	r := &run{
 		Spec: s, emit: emit, ctx: ctx, stop: stop, release: func() {}, result: make(chan struct{}),
-		hears: make(chan struct{}),
+		heard: make(chan struct{}),
 	}
-	r.heard = sync.OnceFunc(func() { close(r.hears) })
-	r.stream = s.Engine.NewStream(s.Job, r.event)
+	r.markHeard = sync.OnceFunc(func() { close(r.heard) })
+	r.stream = s.Engine.NewStream(s.Job, r.handleEvent)
 	defer func() { r.release() }()
-	exit, err := r.try()
+	exit, err := r.execute()
 	if err != nil {
 		exit.Reason = err.Error()
 	}
 	r.stream.Finish(exit)
 }
 
-// event hands an event on. A new run has the lock of its session before anybody hears
-// which one it is.
-func (r *run) event(e engine.Event) {
-	r.heard()
+// handleEvent hands an event on. A new run takes the lock of its session before anybody is
+// told which one it is (RUN-27), so nobody can start a second run of it too early.
+func (r *run) handleEvent(e engine.Event) {
+	r.markHeard()
 	if e.Type == engine.Started {
 		r.lockNew(e.Resume.Thread())
 	}
@@ -105,8 +111,8 @@ func (r *run) event(e engine.Event) {
 	}
 }
 
-// lockNew takes the lock of a session that was not known before. A run may say more than
-// once what it is; and when its process is gone there is nothing to keep apart.
+// lockNew takes the lock of a session that was not known before. A run may emit started
+// twice; and once its process is gone there is nothing to keep apart.
 func (r *run) lockNew(thread string) {
 	if r.Lock == nil || r.locked {
 		return
@@ -114,19 +120,20 @@ func (r *run) lockNew(thread string) {
 	r.locked = true
 	release, err := r.Lock(r.ctx, thread)
 	if err != nil {
-		r.stop(StoppedError{"the session is in use by another run, and was not given up: " + err.Error()})
+		r.stop(StoppedError{"the session is in use by another run: " + err.Error()})
 		return
 	}
 	r.release = sync.OnceFunc(release)
 }
 
-// try starts the process and reads what it writes, until it is gone.
-func (r *run) try() (engine.Exit, error) {
+// execute starts the process and reads what it writes until it is gone. The error is why
+// the run had to end, or why it could not begin.
+func (r *run) execute() (engine.Exit, error) {
 	if r.Lock != nil && r.Job.Resume.Value != "" {
 		r.locked = true
 		release, err := r.Lock(r.ctx, r.Job.Resume.Thread())
 		if err != nil {
-			return engine.Exit{}, r.reason(err)
+			return engine.Exit{}, r.stopReason(err)
 		}
 		r.release = sync.OnceFunc(release)
 	}
@@ -141,21 +148,22 @@ func (r *run) try() (engine.Exit, error) {
 	why := r.watch(c, read)
 	code := c.end(why != "", r.Limits)
 	r.drain(c, read)
+	// Finish may emit started now. The process is gone, so its session needs no lock.
 	r.locked = true
 	closeAll([]*os.File{c.stdout, c.stderr})
-	exit := engine.Exit{Code: code, Stderr: r.kept()}
+	exit := engine.Exit{Code: code, Stderr: r.keptStderr()}
 	if why != "" {
 		return exit, errors.New(why)
 	}
 	return exit, nil
 }
 
-// watch waits until the run is over: its result is out, the process is gone, or it has
-// to end. It says why it had to.
+// watch waits until the run is over: its result is out, its process is gone, or it has
+// to end. In the last case it returns why.
 func (r *run) watch(c *child, read <-chan struct{}) (why string) {
 	start := time.NewTimer(r.Limits.Start)
 	defer start.Stop()
-	hears := r.hears
+	heard := r.heard
 	for {
 		select {
 		case <-r.result:
@@ -164,19 +172,20 @@ func (r *run) watch(c *child, read <-chan struct{}) (why string) {
 			return ""
 		case <-c.gone:
 			return ""
-		case <-hears:
+		case <-heard:
 			start.Stop()
-			hears = nil
+			heard = nil
 		case <-start.C:
-			return r.silent()
+			return r.silenceReason()
 		case <-r.ctx.Done():
-			return r.reason(context.Cause(r.ctx)).Error()
+			return r.stopReason(context.Cause(r.ctx)).Error()
 		}
 	}
 }
 
-// drain waits until what was written is read. Nobody is left to write; a pipe that does
-// not end then is held open by a stranger, and is given up when nothing comes from it.
+// drain waits until everything that was written is read. By now nobody of the run is
+// left to write. A pipe that does not end is held open by a stranger, and is given up
+// when nothing comes from it for giveUp.
 func (r *run) drain(c *child, read <-chan struct{}) {
 	for before := int64(-1); ; {
 		select {
@@ -198,11 +207,12 @@ func (r *run) drain(c *child, read <-chan struct{}) {
 	}
 }
 
-// giveUp is how long nothing comes from a pipe that nobody should have open.
+// giveUp is how long nothing has to come from a pipe that nobody should have open.
 const giveUp = 500 * time.Millisecond
 
-// silent is the message about a CLI that says nothing.
-func (r *run) silent() string {
+// silenceReason is the message about a CLI that has written nothing we understand (RUN-20),
+// with what it wrote for people: usually a login prompt.
+func (r *run) silenceReason() string {
 	text := fmt.Sprintf("%s has written nothing that could be understood for %s. Is it logged in? Run "+
 		"%#q in a terminal and see what it asks for.", r.Engine.Name, r.Limits.Start, r.Engine.Command(r.Job))
 	r.mu.Lock()
@@ -213,8 +223,8 @@ func (r *run) silent() string {
 	return text
 }
 
-// reason is why the run was ended from outside.
-func (r *run) reason(err error) error {
+// stopReason is the error that says why the run was ended from outside.
+func (r *run) stopReason(err error) error {
 	var stopped StoppedError
 	if errors.As(err, &stopped) {
 		return stopped
@@ -223,16 +233,16 @@ func (r *run) reason(err error) error {
 		return errors.New("the run was cancelled")
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return errors.New("the time that the run had is over")
+		return errors.New("the time limit of the run has passed")
 	}
 	return err
 }
 
-// maxSaid is how many lines are kept that are no JSON.
+// maxSaid is how many lines that are no JSON are kept for the message about silence.
 const maxSaid = 5
 
-// read translates until the result, and then reads on so that the process is not held up
-// by a full pipe.
+// read translates lines until the result. Then it reads on and ignores what comes
+// (RUN-15): a process that cannot write its last lines does not end.
 func (r *run) read() {
 	for {
 		r.reads.Add(1)
@@ -250,7 +260,7 @@ func (r *run) read() {
 			r.stream.Line(line)
 		}
 		if r.stream.Understood() {
-			r.heard()
+			r.markHeard()
 		} else {
 			r.remember(line)
 		}
@@ -260,6 +270,7 @@ func (r *run) read() {
 	}
 }
 
+// remember keeps a line that is no JSON, in case no JSON follows.
 func (r *run) remember(line []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -268,13 +279,15 @@ func (r *run) remember(line []byte) {
 	}
 }
 
-func (r *run) kept() []string {
+// keptStderr are the lines of standard error that were kept.
+func (r *run) keptStderr() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.stderr
 }
 
-// keepStderr keeps the first lines of standard error and reads past the rest.
+// keepStderr keeps the first lines of standard error, where the cause is, and reads
+// past the rest so that the CLI is not held up by a full pipe.
 func (r *run) keepStderr(f *os.File) {
 	for lines := engine.NewLines(f); ; {
 		line, tooLong, err := lines.Next()
@@ -290,12 +303,13 @@ func (r *run) keepStderr(f *os.File) {
 	}
 }
 
-// explainStart is what to tell of a program that cannot be started.
+// explainStart explains why the program could not be started. Go reports a missing
+// folder in the same way as a missing program.
 func (r *run) explainStart(err error) error {
 	command := r.Engine.Command(r.Job)
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
 		if _, dir := os.Stat(r.Job.Dir); r.Job.Dir != "" && dir != nil {
-			return fmt.Errorf("there is no folder %s for the run to work in", r.Job.Dir)
+			return fmt.Errorf("the folder of the run does not exist: %s", r.Job.Dir)
 		}
 		return fmt.Errorf("the program %s was not found. Install it with `%s`, or say where it is with "+
 			"`signalbox config set runs.%s.command PATH`", command, r.Engine.Install, r.Engine.Name)

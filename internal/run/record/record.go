@@ -1,9 +1,13 @@
 // Package record is the supervisor's side of a recorded run: it reports events to a
-// server, holds the run's session there, and hears when the run is to stop.
+// server, holds the run's session there, and hears when the run has to stop.
 //
-// Nothing that was handed to it is lost while it lives: events wait in a queue of bounded
-// size until the server has recorded them, however often it goes away meanwhile. When the
-// queue is full the run is held up. It knows the server by HTTP only.
+// Nothing that was handed to it is lost while it lives: events wait in a bounded queue
+// until the server has recorded them, however often the server goes away meanwhile.
+// When the queue is full the run is held up (RUN-37). A report is sent again until it
+// is answered; the numbers keep the server from recording it twice (RUN-33). An error
+// that a second try cannot change ends the run: nobody may do what is not recorded.
+//
+// It knows the server by HTTP only.
 package record
 
 import (
@@ -23,7 +27,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Server is where runs are recorded.
+// Server is where runs are recorded. Each run has its own value, with its own
+// connections.
 type Server struct {
 	URL   func() (string, error) // it may move when it starts again
 	Token string                 // an operator's
@@ -37,15 +42,19 @@ const (
 	maxReport      = 100
 	maxReportBytes = 8 << 20
 
+	// Pauses between tries while the server is away; each is twice the one before.
 	firstPause = 50 * time.Millisecond
 	maxPause   = 2 * time.Second
-	// pulseWait is how long the server is asked to hold a call for orders.
-	pulseWait = 20
-	lockPoll  = 200 * time.Millisecond
+	// pulseWait is how long the server is asked to hold a call for orders. It is shorter
+	// than the lease (RUN-35).
+	pulseWait = 20 // seconds
+	// lockPoll is how often a session that another run holds is asked for.
+	lockPoll = 200 * time.Millisecond
 )
 
-// NewHTTP makes the client of one run, with connections of its own: the runs of a process
-// would share two that are kept, and open a new one for most calls.
+// NewHTTP makes the client of one run, with connections of its own. The runs of a
+// process would otherwise share the two idle connections that a transport keeps, and
+// open a new one for most calls.
 func NewHTTP() *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, IdleConnTimeout: time.Minute},
@@ -58,7 +67,9 @@ func (s Server) Open(ctx context.Context, r run.Request) (opened run.Run, err er
 	return opened, s.call(ctx, "/runs", r, &opened)
 }
 
-// call makes one call. An error that a later try may not meet is not a fault.Error.
+// call makes one call. A *fault.Error is the server's refusal, which a second try would
+// meet again. Every other error may go away: no connection, a server error, too many
+// calls.
 func (s Server) call(ctx context.Context, path string, body, answer any) error {
 	data, err := wire.Marshal(body)
 	if err != nil {
@@ -94,7 +105,9 @@ func (s Server) call(ctx context.Context, path string, body, answer any) error {
 	return &fault.Error{Code: e.Error, Message: e.Message, Field: e.Field, Details: e.Details}
 }
 
-// Recorder reports one run.
+// Recorder reports one run. Event takes events, Run sends them, Close says that there
+// are no more. mu guards what is below it, and change is signalled whenever any of it
+// changes. Only Run removes from the queue.
 type Recorder struct {
 	server Server
 	id     string
@@ -112,23 +125,26 @@ type Recorder struct {
 	broken error // why nothing more can be recorded
 }
 
-// Begin reports the run with the id, of which so many events are recorded. stop is called
-// when the run has to end.
+// Begin makes the recorder of a run, of which so many events are recorded already. stop
+// is called with a process.StoppedError when the run has to end.
 func (s Server) Begin(id string, recorded int64, stop context.CancelCauseFunc) *Recorder {
 	r := &Recorder{server: s, id: id, stop: stop, sent: recorded}
 	r.change = sync.NewCond(&r.mu)
 	return r
 }
 
-// Event takes an event. It waits while too much is waiting for the server.
+// Event takes an event. It waits while too much is waiting for the server, which holds
+// the CLI up (RUN-37). Once nothing can be recorded any more, it returns at once.
 func (r *Recorder) Event(e engine.Event, u engine.Usage) {
 	text, err := wire.EncodeData(e)
 	if err != nil {
 		text = fmt.Appendf(
-			nil, `{"type":"action","engine":%q,"action":{"id":"unreadable","kind":"warning","title":"an event that cannot be written as JSON","detail":{}},"phase":"completed","ok":false}`, e.Engine,
+			nil, `{"type":"action","engine":%q,"action":{"id":"unreadable","kind":"warning",`+
+				`"title":"an event that cannot be written as JSON","detail":{}},"phase":"completed",`+
+				`"ok":false}`, e.Engine,
 		)
 	}
-	entry := run.Entry{Event: plain(text), Usage: u}
+	entry := run.Entry{Event: strictJSON(text), Usage: u}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for r.broken == nil && (len(r.queue) >= maxQueue || r.bytes > maxQueueBytes) {
@@ -143,9 +159,9 @@ func (r *Recorder) Event(e engine.Event, u engine.Usage) {
 	r.change.Broadcast()
 }
 
-// plain is JSON that can be read strictly: what an agent gave a tool may name a member
-// twice, and then the last one counts.
-func plain(text []byte) wire.Raw {
+// strictJSON is JSON that the server parses strictly. What an agent gave a tool may name a
+// member twice; then the last one counts, as for the tool.
+func strictJSON(text []byte) wire.Raw {
 	if _, err := wire.Marshal(wire.Raw(text)); err == nil {
 		return text
 	}
@@ -157,7 +173,7 @@ func plain(text []byte) wire.Raw {
 	return mended
 }
 
-// Close says that there is no more.
+// Close says that no more events come. Run returns when everything is recorded.
 func (r *Recorder) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -166,24 +182,24 @@ func (r *Recorder) Close() {
 }
 
 // Run reports until everything is recorded after Close, or ctx ends. The error says why
-// not everything is.
+// not everything is. It also sends the signs of life, which end with it.
 func (r *Recorder) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	wake := context.AfterFunc(ctx, func() { r.mu.Lock(); defer r.mu.Unlock(); r.change.Broadcast() })
 	defer wake()
 	var pulse sync.WaitGroup
-	pulse.Go(func() { r.beat(ctx) })
+	pulse.Go(func() { r.sendPulses(ctx) })
 	defer pulse.Wait()
 	defer cancel()
 	for pause := firstPause; ; {
-		report, more := r.next(ctx)
+		report, more := r.nextReport(ctx)
 		if !more {
 			return r.outcome(ctx)
 		}
 		var o run.Orders
 		err := r.server.call(ctx, "/runs/"+r.id+"/events", report, &o)
-		if done := r.settle(report, o, err); done {
+		if done := r.takeAnswer(report, o, err); done {
 			pause = firstPause
 			continue
 		}
@@ -195,8 +211,9 @@ func (r *Recorder) Run(ctx context.Context) error {
 	}
 }
 
-// next waits for events to report; false when there will be none.
-func (r *Recorder) next(ctx context.Context) (report run.Report, more bool) {
+// nextReport waits for events to report; more is false if there will be none. They stay in
+// the queue until settle.
+func (r *Recorder) nextReport(ctx context.Context) (report run.Report, more bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for len(r.queue) == 0 && !r.closed && r.broken == nil && ctx.Err() == nil {
@@ -214,8 +231,8 @@ func (r *Recorder) next(ctx context.Context) (report run.Report, more bool) {
 	return report, true
 }
 
-// settle takes the answer to a report; false when it is to be sent again.
-func (r *Recorder) settle(report run.Report, o run.Orders, err error) bool {
+// takeAnswer takes the answer to a report; false if the same report has to be sent again.
+func (r *Recorder) takeAnswer(report run.Report, o run.Orders, err error) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var refused *fault.Error
@@ -230,7 +247,7 @@ func (r *Recorder) settle(report run.Report, o run.Orders, err error) bool {
 			r.stop(process.StoppedError{Reason: o.Stop})
 		}
 	case errors.As(err, &refused):
-		// Nobody may do what is not recorded.
+		// RUN-37: nobody may do what is not recorded.
 		r.broken = refused
 		r.stop(process.StoppedError{Reason: "the run can no longer be recorded: " + refused.Message})
 	default:
@@ -240,6 +257,7 @@ func (r *Recorder) settle(report run.Report, o run.Orders, err error) bool {
 	return true
 }
 
+// outcome is why not everything was recorded, nil if it was.
 func (r *Recorder) outcome(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -252,18 +270,21 @@ func (r *Recorder) outcome(ctx context.Context) error {
 	return nil
 }
 
-// beat shows that we live, and hears orders.
-func (r *Recorder) beat(ctx context.Context) {
+// sendPulses sends signs of life and obeys orders until ctx ends or the run has ended on the
+// server.
+func (r *Recorder) sendPulses(ctx context.Context) {
 	for ctx.Err() == nil {
 		o, err := r.pulse(ctx, pulseWait)
 		var refused *fault.Error
 		switch {
 		case errors.As(err, &refused):
-			r.stop(process.StoppedError{Reason: "the server knows the run no more: " + refused.Message})
+			r.stop(process.StoppedError{Reason: "the server no longer knows the run: " + refused.Message})
 			return
+		// The server completed the run because we went silent, unless the end is our own
+		// report's.
 		case err == nil && o.Ended:
 			if !r.isEnded() {
-				r.stop(process.StoppedError{Reason: "the server has given the run up"})
+				r.stop(process.StoppedError{Reason: "the server has completed the run"})
 			}
 			return
 		case err == nil && o.Stop != "":
@@ -279,22 +300,24 @@ func (r *Recorder) beat(ctx context.Context) {
 	}
 }
 
+// isEnded reports whether the completed event was handed over.
 func (r *Recorder) isEnded() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.ended
 }
 
-// checkHold ends a run whose session another run has taken: the server was away for so
-// long that we counted as dead.
+// checkHold ends a run whose session another run has taken (RUN-36): the server was
+// away for so long that we counted as dead. An error says nothing about the hold.
 func (r *Recorder) checkHold(o run.Orders, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err == nil && !o.Held && r.held {
-		r.stop(process.StoppedError{Reason: "another run has taken the session over"})
+		r.stop(process.StoppedError{Reason: "another run has taken over the session"})
 	}
 }
 
+// pulse sends one sign of life and waits for orders, at most so many seconds.
 func (r *Recorder) pulse(ctx context.Context, wait int) (o run.Orders, err error) {
 	r.mu.Lock()
 	thread := r.thread
@@ -302,8 +325,9 @@ func (r *Recorder) pulse(ctx context.Context, wait int) (o run.Orders, err error
 	return o, r.server.call(ctx, fmt.Sprintf("/runs/%s/pulse?wait=%d", r.id, wait), run.Pulse{Thread: thread}, &o)
 }
 
-// Lock holds a session for the run, on all machines, and waits until it is free. It is
-// let go when the run is completed, or some time after we die.
+// Lock holds a session for the run, on all machines, and waits until it is free
+// (RUN-27). It is freed when the run is completed, or a lease after we die; so there is
+// nothing to release here.
 func (r *Recorder) Lock(ctx context.Context, thread string) (release func(), err error) {
 	r.mu.Lock()
 	r.thread = thread

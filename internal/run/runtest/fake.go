@@ -1,8 +1,9 @@
-// Package runtest gives tests agent CLIs that do as they are told: a program that replays
-// a stream with given timing, exit code and signals. Only tests import it.
+// Package runtest gives tests agent CLIs that do as they are told: a program that
+// replays a stream with given timing, exit code and signals. Only tests import it.
 //
-// The program is the test's own binary, started again: TestMain calls Main, which does
-// not return in a process that is to be a CLI.
+// The program is the test's own binary, started again, so that nothing has to be built
+// or installed. A test's TestMain calls Main first, which does not return in a process
+// that is to be a CLI. What the CLI should do comes in an environment variable.
 package runtest
 
 import (
@@ -21,9 +22,12 @@ import (
 	"time"
 )
 
+// variable makes a process a fake CLI; it holds a CLI as JSON.
 const variable = "SIGNALBOX_TEST_CLI"
 
-// CLI says what a fake CLI does.
+// CLI says what a fake CLI does. The zero value writes nothing and exits with 0. The
+// fields take effect in the order of run: witness, orphan, standard error, stream,
+// linger, exit.
 type CLI struct {
 	Stdout   []byte        `json:"stdout"` // written first
 	Pause    time.Duration `json:"pause"`  // before each line
@@ -42,7 +46,8 @@ type CLI struct {
 	Refused []byte `json:"refused"` // written instead of the last line when it may not
 }
 
-// Main is called first by TestMain.
+// Main turns the process into a fake CLI if it was started as one. TestMain calls it
+// before anything else.
 func Main() {
 	if text := os.Getenv(variable); text != "" {
 		var c CLI
@@ -53,7 +58,8 @@ func Main() {
 	}
 }
 
-// Write makes a program that does so, and gives its path.
+// Write makes a program that does what c says, in a folder of the test, and returns its
+// path. The program ignores its arguments, so it can stand in for any engine.
 func (c CLI) Write(t testing.TB) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -69,6 +75,7 @@ func (c CLI) Write(t testing.TB) string {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "cli")
+	// The script hands the arguments on, which Witness records and Ask reads.
 	script := fmt.Sprintf("#!/bin/sh\n%s=\"$(cat '%s/cli.json')\" exec '%s' \"$@\"\n", variable, dir, self)
 	if len(text) > 50_000 { // too much for the environment
 		t.Fatal("the stream of a fake CLI is too long; use Repeat")
@@ -84,7 +91,8 @@ func (c CLI) Write(t testing.TB) string {
 	return path
 }
 
-// note appends a line to the log.
+// note appends a line to the log, with the process id. Appends of one line are atomic,
+// so several CLIs may share it.
 func (c CLI) note(what string) {
 	if c.Log == "" {
 		return
@@ -97,8 +105,10 @@ func (c CLI) note(what string) {
 	_ = f.Close()
 }
 
+// run does what c says, and returns the exit code.
 func (c CLI) run() int {
 	c.note("begin")
+	// A CLI that ignores SIGTERM has to be killed (RUN-21).
 	if c.Stubborn {
 		signal.Ignore(syscall.SIGTERM)
 	}
@@ -112,6 +122,7 @@ func (c CLI) run() int {
 	for _, line := range c.Stderr {
 		_, _ = fmt.Fprintln(os.Stderr, line)
 	}
+	// Repeat makes streams that are too long for the environment.
 	for range c.Repeat {
 		_, _ = os.Stdout.Write(c.Stdout)
 	}
@@ -128,6 +139,8 @@ func (c CLI) run() int {
 	return c.Exit
 }
 
+// write writes the stream line by line. The last line is usually the result, so Hold
+// and Ask come before it.
 func (c CLI) write() {
 	lines := bytes.SplitAfter(c.Stdout, []byte("\n"))
 	if n := len(lines); n > 1 && len(lines[n-1]) == 0 {
@@ -150,11 +163,13 @@ func (c CLI) write() {
 	}
 }
 
-// Now stands in Stdout for the time at which it is written, in microseconds.
+// Now stands in Stdout for the time at which its line is written, in microseconds, to
+// measure how long events take.
 const Now = "{now}"
 
-// asked asks as Claude Code or amp does: the hook or the permission delegate of the settings
-// that it was given. The answer goes into the log.
+// asked asks for permission as Claude Code or amp does: through the hook, or the
+// permission delegate, of the settings in its arguments. It reports whether it may go
+// on, and logs the answer.
 func (c CLI) asked() bool {
 	settings, hook := []byte("{}"), false
 	for i, arg := range os.Args[1:] {
@@ -193,12 +208,14 @@ func (c CLI) asked() bool {
 	var said bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &said, &said
 	err := cmd.Run()
+	// amp reads the exit code, Claude Code the answer; either is a refusal here.
 	refused := err != nil || strings.Contains(said.String(), `"deny"`)
 	c.note(fmt.Sprintf("refused=%t %s", refused, strings.ReplaceAll(said.String(), "\n", " ")))
 	return !refused
 }
 
-// abandon leaves a process that holds standard output open.
+// abandon leaves a process behind that holds standard output open and has left the
+// process group: what a CLI's own children do at their worst.
 func (c CLI) abandon() {
 	child := exec.Command("sleep", "300") //nolint:noctx // it is to be left behind
 	child.Stdout, child.Stderr = os.Stdout, os.Stderr
@@ -209,6 +226,7 @@ func (c CLI) abandon() {
 	put(c.Orphan, fmt.Sprint(child.Process.Pid))
 }
 
+// put writes a file, or ends the fake CLI loudly.
 func put(path, text string) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		panic(err)

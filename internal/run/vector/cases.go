@@ -10,7 +10,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// checkArgs checks command lines.
+// checkArgs checks command lines and what goes to standard input (RUN-17).
 func checkArgs(dir string) ([]Outcome, error) {
 	var file struct {
 		Command string `json:"command"`
@@ -34,6 +34,8 @@ func checkArgs(dir string) ([]Outcome, error) {
 		if err != nil {
 			return nil, err
 		}
+		// A case without a session starts a new one; is_continue asks for the CLI's most
+		// recent.
 		j := c.Settings.job(file.Command)
 		j.Prompt, j.Resume = c.Prompt, engine.Resume{Engine: e.Name, Latest: c.Latest}
 		if c.Resume != nil {
@@ -49,9 +51,12 @@ func checkArgs(dir string) ([]Outcome, error) {
 	return all, nil
 }
 
-// checkResume checks resume lines.
+// checkResume checks resume lines: how they are written, and where they are found in
+// texts (RUN-26).
 func checkResume(dir string) ([]Outcome, error) {
 	var file struct {
+		// Format are tokens with the lines that are written for them; Cases are texts with what
+		// is found in them.
 		Format []struct{ Token, Line string }
 		Cases  []struct {
 			Text    string  `json:"text"`
@@ -62,6 +67,8 @@ func checkResume(dir string) ([]Outcome, error) {
 	if err := read(filepath.Join(dir, "resume.cases.json"), &file); err != nil {
 		return nil, ignoreAbsent(err)
 	}
+	// Resume lines and titles of the vectors are those of amp, whose rules the others
+	// share.
 	e, err := engine.Find("amp")
 	if err != nil {
 		return nil, err
@@ -78,6 +85,8 @@ func checkResume(dir string) ([]Outcome, error) {
 		o := Outcome{Name: fmt.Sprintf("resume/%d", i+1)}
 		got, found := e.ExtractResume(c.Text)
 		switch {
+		// Whether a line is found, and whether the whole text is one, are two questions: a text
+		// may quote a line.
 		case found != (c.Extract != nil), found && got.Value != *c.Extract:
 			o.Problem = fmt.Sprintf("in %q the session is %q, which is wrong", c.Text, got.Value)
 		case e.IsResumeLine(c.Text) != c.Is:
@@ -88,7 +97,7 @@ func checkResume(dir string) ([]Outcome, error) {
 	return all, nil
 }
 
-// checkTitles checks how tool calls are called.
+// checkTitles checks kinds and titles of tool calls.
 func checkTitles(dir string) ([]Outcome, error) {
 	var file struct {
 		Dir   string `json:"base_dir"`
@@ -113,6 +122,7 @@ func checkTitles(dir string) ([]Outcome, error) {
 	return all, nil
 }
 
+// ignoreAbsent makes an optional file one without cases.
 func ignoreAbsent(err error) error {
 	if os.IsNotExist(err) {
 		return nil

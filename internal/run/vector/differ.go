@@ -9,27 +9,34 @@ import (
 	"signalbox/internal/wire"
 )
 
-// anyPID stands for any process.
+// anyPID stands in an expected event for the id of any process.
 const anyPID = "<pid>"
 
+// decode is JSON as maps, lists, strings and wire.Numeral, which keeps the digits of
+// numbers.
 func decode(text []byte) any {
 	v, _ := wire.ForeignData(text) // what does not decode is nil, and differs
 	return v
 }
 
-// differ says where two JSON values are not the same, "" when they are.
+// differ says where two JSON values are not the same, "" if they are. Objects must have
+// exactly the same members: one too many is as wrong as one too few. at is the path so
+// far.
 func differ(at string, want, got any) string {
 	if want == anyPID {
 		if n, ok := got.(wire.Numeral); ok && !strings.HasPrefix(string(n), "-") && string(n) != "0" {
 			return ""
 		}
 	}
+	// want decides how the two are compared.
 	switch w := want.(type) {
 	case map[string]any:
 		g, ok := got.(map[string]any)
 		if !ok {
 			return different(at, want, got)
 		}
+		// In the order of names, so that the same difference is always the one that is
+		// reported.
 		for _, name := range slices.Sorted(maps.Keys(w)) {
 			if _, there := g[name]; !there {
 				return fmt.Sprintf("%s.%s is missing", at, name)
@@ -67,7 +74,9 @@ func differ(at string, want, got any) string {
 	return ""
 }
 
-// sameNumber compares digits, and values where one is written with a fraction.
+// sameNumber compares digits, and compares values only if one of the two has a fraction
+// or an exponent: 2 and 2.0 are the same cost, but large integers must match digit by
+// digit.
 func sameNumber(a, b wire.Numeral) bool {
 	if a == b {
 		return true
@@ -77,6 +86,7 @@ func sameNumber(a, b wire.Numeral) bool {
 	return err == nil && err2 == nil && x == y && strings.ContainsAny(string(a)+string(b), ".eE")
 }
 
+// different says that two values differ, with the beginning of both.
 func different(at string, want, got any) string {
 	w, _ := wire.EncodeData(want)
 	g, _ := wire.EncodeData(got)

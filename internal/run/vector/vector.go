@@ -2,8 +2,10 @@
 // its process ended, and the events that must come out; beside them cases of command
 // lines, resume lines and titles.
 //
-// The format is that of the folders it is given; what is wrong is told with the place
-// where the two differ. It knows the engines and nothing of processes or ledgers.
+// A folder holds NAME.jsonl with NAME.expected.json, and may hold argv.cases.json,
+// resume.cases.json and titles.cases.json. Any implementation of these engines can be
+// checked with the same files. A problem is reported with the path at which two events
+// differ. The package knows the engines, and nothing of processes or ledgers.
 package vector
 
 import (
@@ -19,23 +21,26 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Outcome is how one case came out; Problem is "" when it is right.
+// Outcome is the result of one case. Problem is "" if it passed.
 type Outcome struct {
 	Name    string
 	Problem string
 }
 
-// settings are the settings of a case; what is absent has the engine's default.
+// settings are the settings of a case. What is absent has the engine's default.
 type settings struct {
-	Model    string `json:"model"`
-	Mode     string `json:"mode"`
+	Model string `json:"model"`
+	Mode  string `json:"mode"`
+	// RunModel is the model for this run alone; AllowAll is nil for the engine's default.
 	RunModel string `json:"run_model"`
 	AllowAll *bool  `json:"dangerously_allow_all"`
 	Stream   bool   `json:"stream_json_input"`
 }
 
-// Case is a recorded run.
+// Case is a recorded run: what the CLI wrote, how it ended, and the events that must
+// come out.
 type Case struct {
+	// Name is that of the file, without its endings.
 	Name  string `json:"-"`
 	Input struct {
 		Engine   string   `json:"engine"`
@@ -46,13 +51,17 @@ type Case struct {
 		Dir      string   `json:"base_dir"`
 		Settings settings `json:"settings"`
 	} `json:"input"`
+	// Expected are the events, compared member by member; "<pid>" stands for any process
+	// id.
 	Expected struct {
 		Events []wire.Raw `json:"events"`
 	} `json:"expected"`
+	// Stream is read from the file that Input.Stdout names.
 	Stream []byte `json:"-"` // what the CLI wrote
 }
 
-// Check runs every case in the folder.
+// Check runs every case in the folder. The error is about the files; cases that fail
+// are outcomes.
 func Check(dir string) ([]Outcome, error) {
 	cases, err := Load(dir)
 	if err != nil {
@@ -62,6 +71,7 @@ func Check(dir string) ([]Outcome, error) {
 	for _, c := range cases {
 		all = append(all, Outcome{c.Name, c.check()})
 	}
+	// Files of other cases are optional.
 	for _, more := range []func(string) ([]Outcome, error){checkArgs, checkResume, checkTitles} {
 		outcomes, err := more(dir)
 		if err != nil {
@@ -76,7 +86,7 @@ func Check(dir string) ([]Outcome, error) {
 	return all, nil
 }
 
-// Load reads the recorded runs of a folder.
+// Load reads the recorded runs of a folder, in the order of their names.
 func Load(dir string) ([]Case, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.expected.json"))
 	if err != nil {
@@ -89,9 +99,11 @@ func Load(dir string) ([]Case, error) {
 		if err := read(file, &c); err != nil {
 			return nil, err
 		}
+		// The first vectors were about amp alone and did not name it.
 		if c.Input.Engine == "" {
 			c.Input.Engine = "amp"
 		}
+		// Only the base name counts: a case reads no file outside of its folder.
 		if c.Stream, err = os.ReadFile(filepath.Join(dir, filepath.Base(c.Input.Stdout))); err != nil {
 			return nil, fault.Wrap(err, fault.NotFound, "Cannot read the stream of %s.", file)
 		}
@@ -100,6 +112,8 @@ func Load(dir string) ([]Case, error) {
 	return cases, nil
 }
 
+// read reads a file of cases. An absent file keeps its error, since some files are
+// optional.
 func read(file string, v any) error {
 	text, err := os.ReadFile(file)
 	if err == nil {
@@ -121,6 +135,7 @@ func (c *Case) Job() engine.Job {
 	return j
 }
 
+// job is a job with the settings. Its PID is any real one: expected events say "<pid>".
 func (s settings) job(name string) engine.Job {
 	e, err := engine.Find(name)
 	allow := err == nil && e.AllowAll
@@ -133,7 +148,7 @@ func (s settings) job(name string) engine.Job {
 	}
 }
 
-// check translates the stream and compares.
+// check translates the stream as a live one would be, and compares.
 func (c *Case) check() string {
 	e, err := engine.Find(c.Input.Engine)
 	if err != nil {
@@ -141,6 +156,8 @@ func (c *Case) check() string {
 	}
 	var events []engine.Event
 	s := e.NewStream(c.Job(), func(e engine.Event) { events = append(events, e) })
+	// The stream goes through the same reader as a live one, so that long and unterminated
+	// lines are covered too.
 	for lines := engine.NewLines(bytes.NewReader(c.Stream)); ; {
 		line, tooLong, err := lines.Next()
 		if err != nil {
@@ -152,17 +169,21 @@ func (c *Case) check() string {
 		}
 		s.Line(line)
 	}
+	// The process of a recorded run has ended as the case says, with what it wrote to
+	// standard error.
 	s.Finish(engine.Exit{Code: c.Input.ExitCode, Stderr: c.Input.Stderr})
 	return c.Compare(events)
 }
 
-// Compare says how events differ from those that are expected, "" when they do not.
+// Compare says how events differ from those that are expected, "" if they do not.
 func (c *Case) Compare(events []engine.Event) string {
 	for i, event := range events {
 		got, err := wire.EncodeData(event)
 		if err != nil {
 			return err.Error()
 		}
+		// An event too many matters as much as a missing one: readers count on exactly one
+		// completed.
 		if i >= len(c.Expected.Events) {
 			return fmt.Sprintf("event %d should not be there: %.300s", i+1, got)
 		}
