@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -68,24 +70,20 @@ type story struct {
 	t    *testing.T
 	p    *process
 	dir  string
-	seen string // everything that was printed so far
-	out  []*testbed.Buffer
+	seen testbed.Buffer // everything that was printed so far
 }
 
-// open is a value that a reader copies from what was printed before.
-var open = regexp.MustCompile(`\b((?:[a-z]+[_-])+|T-)…`)
+// copied is a value that a reader copies from what was printed before: the beginning of it, and an ellipsis.
+var copied = regexp.MustCompile(`\b[A-Za-z][A-Za-z0-9]*(?:[_-][A-Za-z0-9]*)+…`)
 
 // fill puts the values of this server into a block.
 func (s *story) fill(text string) string {
 	s.t.Helper()
-	seen := s.seen
-	for _, o := range s.out {
-		seen += o.String()
-	}
+	seen := s.seen.String()
 	text = strings.ReplaceAll(text, "http://127.0.0.1:7446", s.p.url)
-	return open.ReplaceAllStringFunc(text, func(value string) string {
+	return copied.ReplaceAllStringFunc(text, func(value string) string {
 		prefix := strings.TrimSuffix(value, "…")
-		found := regexp.MustCompile(regexp.QuoteMeta(prefix)+`[0-9A-Za-z_]{6,}`).FindAllString(seen, -1)
+		found := regexp.MustCompile(regexp.QuoteMeta(prefix)+`[0-9A-Za-z_]{4,}`).FindAllString(seen, -1)
 		if len(found) == 0 {
 			s.t.Errorf("the page says %s, and nothing that begins so was printed before", value)
 			return value
@@ -94,13 +92,13 @@ func (s *story) fill(text string) string {
 	})
 }
 
-// command makes a shell that runs a block as a reader would, with the program on the path.
-func (s *story) command(text string) *exec.Cmd {
-	cmd := exec.CommandContext(s.t.Context(), "sh", "-e", "-c", text)
+// command makes a shell that works as a reader's would, with the program on the path.
+func (s *story) command(args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(s.t.Context(), "sh", args...)
 	root, _ := filepath.Abs(filepath.Join("..", ".."))
 	cmd.Dir = s.dir
-	cmd.Env = append(cleanEnv(), "HOME="+s.dir, "SIGNALBOX_DATA="+s.p.dir, "SIGNALBOX_CHECKOUT="+root, "GOFLAGS=-mod=mod",
-		"GOPROXY=off", "GOPATH="+os.Getenv("GOPATH"), "PATH="+filepath.Join(s.dir, "bin")+":"+os.Getenv("PATH"))
+	cmd.Env = append(cleanEnv(), "HOME="+s.dir, "SIGNALBOX_DATA="+s.p.dir, "SIGNALBOX_CHECKOUT="+root,
+		"GOFLAGS=-mod=mod", "GOPROXY=off", "PATH="+filepath.Join(s.dir, "bin")+":"+os.Getenv("PATH"))
 	for _, keep := range []string{"GOMODCACHE", "GOCACHE"} {
 		value, err := exec.CommandContext(s.t.Context(), "go", "env", keep).Output()
 		if err != nil {
@@ -113,15 +111,52 @@ func (s *story) command(text string) *exec.Cmd {
 	return cmd
 }
 
-// run runs a block that ends by itself.
+// commands are the commands of a block, each with the lines that belong to it.
+func (s *story) commands(text string) (all []string) {
+	one := ""
+	for line := range strings.Lines(text) {
+		one += line
+		if strings.HasSuffix(line, "\\\n") || s.command("-n", "-c", one).Run() != nil {
+			continue // it goes on
+		}
+		all, one = append(all, one), ""
+	}
+	if one != "" {
+		s.t.Errorf("this is not a whole command:\n%s", one)
+	}
+	return all
+}
+
+// ended is what the shell prints after each command, with its exit code.
+var ended = regexp.MustCompile(`(?m)^--- ended with (\d+)\n`)
+
+// run types a block into one shell, command by command: a later one may use what an earlier one printed.
 func (s *story) run(b block) {
 	s.t.Helper()
-	cmd := s.command(s.fill(b.text))
-	out, err := cmd.CombinedOutput()
-	s.seen += string(out)
+	shell := s.command()
+	out := &testbed.Buffer{}
+	both := io.MultiWriter(out, &s.seen)
+	shell.Stdout, shell.Stderr = both, both
+	in, err := shell.StdinPipe()
 	if err != nil {
-		s.t.Fatalf("line %d:\n%s\n%v\n%s", b.line, b.text, err, out)
+		s.t.Fatal(err)
 	}
+	testbed.Background(s.t, shell)
+	for n, one := range s.commands(b.text) {
+		typed := s.fill(one)
+		if _, err := fmt.Fprintf(in, "{\n%s\n} </dev/null\nprintf '\\n--- ended with %%d\\n' $?\n", typed); err != nil {
+			s.t.Fatal(err)
+		}
+		var codes [][]string
+		testbed.Until(s.t, "the end of "+typed, func() bool {
+			codes = ended.FindAllStringSubmatch(out.String(), -1)
+			return len(codes) > n
+		}, out)
+		if codes[n][1] != "0" {
+			s.t.Fatalf("line %d:\n%s\nexit code %s:\n%s", b.line, typed, codes[n][1], out)
+		}
+	}
+	_ = in.Close()
 }
 
 // start starts a block that goes on while the reader reads on. The function that it returns waits
@@ -129,9 +164,9 @@ func (s *story) run(b block) {
 func (s *story) start(b block) (end func()) {
 	s.t.Helper()
 	out := &testbed.Buffer{}
-	s.out = append(s.out, out)
-	cmd := s.command(s.fill(b.text))
-	cmd.Stdout, cmd.Stderr = out, out
+	cmd := s.command("-e", "-c", s.fill(b.text))
+	both := io.MultiWriter(out, &s.seen)
+	cmd.Stdout, cmd.Stderr = both, both
 	if err := cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
@@ -213,24 +248,27 @@ func (s *story) write(name string, b block) {
 		s.t.Fatal(err)
 	}
 	if name == "signalbox.yaml" {
-		if out, err := s.command("signalbox config check signalbox.yaml").CombinedOutput(); err != nil {
+		if out, err := s.command("-c", "signalbox config check signalbox.yaml").CombinedOutput(); err != nil {
 			s.t.Errorf("line %d: %v %s\n%s", b.line, err, out, b.text)
 		}
 	}
 }
+
+// calls is a call of the program in a line of shell: at its beginning, or behind another command.
+var calls = regexp.MustCompile(`(?:^\s*|[|&;]\s*|-- )(?:[A-Z_]+=\S+ )*(signalbox .*)`)
 
 // look checks that the commands of a block that is not run here exist, with their flags.
 func (s *story) look(b block) {
 	s.t.Helper()
 	for line := range strings.SplitSeq(strings.ReplaceAll(b.text, "\\\n", " "), "\n") {
 		line, _, _ = strings.Cut(line, " #")
-		at := strings.Index(line, "signalbox ")
-		if at < 0 || at > 0 && !strings.ContainsAny(line[at-1:at], " |&;") {
+		found := calls.FindStringSubmatch(line)
+		if found == nil {
 			continue
 		}
-		typed, _, _ := strings.Cut(line[at:], "|")
+		typed, _, _ := strings.Cut(found[1], "|")
 		typed, _, _ = strings.Cut(typed, " -- ")
-		if out, err := s.command(strings.TrimSpace(typed) + " --help").CombinedOutput(); err != nil {
+		if out, err := s.command("-c", strings.TrimSpace(typed)+" --help").CombinedOutput(); err != nil {
 			s.t.Errorf("line %d: %s: %v %s", b.line, typed, err, out)
 		}
 	}
@@ -244,7 +282,8 @@ var linkForm = regexp.MustCompile(`\]\(([^)\s]+)\)|(?:src|srcset)="([^"]+)"`)
 func TestLinksBetweenTheDocumentsLeadSomewhere(t *testing.T) {
 	t.Parallel()
 	for _, page := range append(pages(t), "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md") {
-		for _, found := range linkForm.FindAllStringSubmatch(readPage(t, page), -1) {
+		prose := fenced.ReplaceAllString(readPage(t, page), "")
+		for _, found := range linkForm.FindAllStringSubmatch(prose, -1) {
 			target := found[1] + found[2]
 			if strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
 				continue

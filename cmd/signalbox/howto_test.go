@@ -67,10 +67,11 @@ func (e *edits) overlay() string {
 
 // What a step says before its block.
 var (
-	inFile  = regexp.MustCompile("In `([^`]+)`, below `([^`]+)`:$")
-	atEnd   = regexp.MustCompile("At the end of `([^`]+)`:$")
-	newFile = regexp.MustCompile("A new file `([^`]+)`:$")
-	fenced  = regexp.MustCompile("(?m)^ *```(\\w*)\n((?s:.*?))^ *```$")
+	inFile    = regexp.MustCompile("In `([^`]+)`, below `([^`]+)`:$")
+	atEnd     = regexp.MustCompile("At the end of `([^`]+)`:$")
+	newFile   = regexp.MustCompile("A new file `([^`]+)`:$")
+	lineBreak = regexp.MustCompile(`\n *`)
+	fenced    = regexp.MustCompile("(?m)^ *```(\\w*)[^\n]*\n((?s:.*?))^ *```$")
 )
 
 // TestContributingCanBeFollowed goes through the how-tos for a call and for a page, step by step as
@@ -92,7 +93,7 @@ func TestContributingCanBeFollowed(t *testing.T) {
 			done := map[string]int{}
 			at := 0
 			for _, place := range fenced.FindAllStringSubmatchIndex(chapter, -1) {
-				said := strings.Join(strings.Fields(chapter[at:place[0]]), " ")
+				said := strings.TrimSpace(lineBreak.ReplaceAllString(chapter[at:place[0]], " "))
 				kind, block := chapter[place[2]:place[3]], unindent(chapter[place[4]:place[5]])
 				at = place[1]
 				switch {
