@@ -84,6 +84,7 @@ func (x *exchange) carry() error {
 	if x.r.ContentLength > x.most {
 		return x.tooLarge()
 	}
+	// The server's own read deadline is for small requests.
 	if x.r.ContentLength < 0 || x.r.ContentLength > largeBody {
 		_ = x.control.SetReadDeadline(x.began.Add(bodyTime))
 	}

@@ -120,12 +120,14 @@ func (x *exchange) announceGate() (opened func()) {
 // withholdReply opens one gate for all calls in a reply that need a person (PRX-26). If their rules
 // leave nobody who may decide all of them, the reply is refused.
 func (x *exchange) withholdReply(gates []gated, k *kept, opened func()) (*gate.Approval, error) {
+	// Whatever happens, calls that wait for this gate to open must go on.
 	defer opened()
 	spec, ok := strictest(gates)
 	if !ok {
 		d := gates[0].decision
 		d.Reason = "The rules " + gates[0].decision.Rule +
 			" and others ask different people about this reply, and nobody may decide all of it. It is refused."
+		// The record says block too, or a replay would count the decision as a gate.
 		d.Record.Then, d.Record.Reason = policy.Block, d.Reason
 		d.Action = policy.Block
 		return nil, x.refuseCall(d)

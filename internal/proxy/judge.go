@@ -76,6 +76,8 @@ func (x *exchange) judgeCalls(ctx context.Context, calls []form.Call, to *ruling
 		x.record.ToolCalls++
 		switch d.Action {
 		case policy.Allow:
+			// An allowed call is counted with the record of the reply; what shadow rules would have
+			// done is only in the decision.
 			if len(d.Shadow) > 0 {
 				x.p.recorder.append(d.Entry(x.who, x.fp, x.trace()))
 			}

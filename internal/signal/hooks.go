@@ -109,6 +109,7 @@ func (s *Signals) SetWebhook(ctx context.Context, by roster.Identity, workspace,
 		return ShownWebhook{}, err
 	}
 	h := Webhook{URL: r.URL, Hosts: []string{}, Generation: r.Generation}
+	// Hosts are compared in lower case (hostOf).
 	for _, host := range in.Hosts {
 		h.Hosts = append(h.Hosts, strings.ToLower(host))
 	}

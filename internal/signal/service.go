@@ -68,6 +68,7 @@ type Answer struct {
 	Message string      `json:"message"`
 }
 
+// answer makes an Answer. gateID is "" if there is no gate, which is null on the wire.
 func answer(gateID string, o outcome) Answer {
 	a := Answer{Status: o.status, Message: o.message}
 	if gateID != "" {

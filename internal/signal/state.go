@@ -54,6 +54,7 @@ func gateOutcome(g gate.Gate) outcome {
 	return outcome{g.Status, explain("Gate "+string(g.Status)+" by operator", g.Note)}
 }
 
+// explain adds a reason to a message, if there is one.
 func explain(what, why string) string {
 	if why == "" {
 		return what

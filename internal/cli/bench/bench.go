@@ -111,6 +111,7 @@ func (b *bench) withLoad(load func(context.Context) (Report, error)) *command.Co
 // run checks the flags, makes the load and prints the report. Calls that failed make the command fail,
 // after the report is printed.
 func (b *bench) run(ctx context.Context, load func(context.Context) (Report, error)) error {
+	// Before anything is made on the server that would have to be removed again.
 	if b.connections < 1 || b.connections > 10_000 || b.duration <= 0 || b.rate < 0 {
 		return command.Usage("--connections takes 1 to 10000, --duration a time such as 10s, and --rate 0 or more.")
 	}
@@ -196,6 +197,8 @@ func printReport(w output.Printer, r Report) {
 		rows = append(rows, row(bareName, *r.Bare))
 	}
 	w.Table("", []string{"", "REQUESTS", "A SECOND", "ERRORS", "P50", "P90", "P99", "P99.9", "MAX"}, rows)
+	// How calls were answered: with gates, 202 is the good one, and a 429 says that a limit was in the
+	// way.
 	for _, status := range slices.Sorted(maps.Keys(r.Server.Statuses)) {
 		w.Print("%s × %s", status, output.Thousands(r.Server.Statuses[status]))
 	}

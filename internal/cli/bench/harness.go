@@ -49,6 +49,7 @@ func (b *bench) harness(ctx context.Context) (report Report, err error) {
 	}
 	l, bare := b.load(target), b.bareSocket
 	l.body, l.good = questions(), isDecision
+	// The Unix socket takes no key: who may open it may ask. POSTs are those of an agent.
 	if b.Elsewhere(b.agent.Key) {
 		agent, problem := b.agent.Agent(ctx, "bench-", b.Client)
 		if problem != nil {

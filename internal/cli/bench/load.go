@@ -125,6 +125,7 @@ func (l load) run(ctx context.Context, progress func(done int64)) (Load, error) 
 func (l load) connect(ctx context.Context, transport http.RoundTripper) (send func(int64, []byte) string, hangUp func(),
 	err error,
 ) {
+	// Another transport has a connection per caller, and all of its calls the same key.
 	if l.dial != nil {
 		sendOne, hangUp, err := l.dial(ctx)
 		return func(_ int64, body []byte) string { return sendOne(body) }, hangUp, err
@@ -176,6 +177,7 @@ func (l load) send(ctx context.Context, transport http.RoundTripper, key string,
 		return noAnswer
 	}
 	defer func() { _ = res.Body.Close() }()
+	// An answer that is not 200 is counted by its status, whatever its body says.
 	if l.read != nil && res.StatusCode == http.StatusOK {
 		text, err := io.ReadAll(res.Body)
 		if err != nil {
@@ -183,6 +185,7 @@ func (l load) send(ctx context.Context, transport http.RoundTripper, key string,
 		}
 		return l.read(text)
 	}
+	// Reading to the end lets the connection be used again; an answer that breaks off is none.
 	if _, err := io.Copy(io.Discard, res.Body); err != nil {
 		return noAnswer
 	}
@@ -192,6 +195,7 @@ func (l load) send(ctx context.Context, transport http.RoundTripper, key string,
 // sum adds up what the connections measured. Calls that were due and never sent count with the time that
 // they have waited until now, which is less than they would have taken.
 func (l load) sum(callers []caller, took time.Duration, began time.Time) Load {
+	// Histograms are merged and not sorted: a load of an hour has millions of calls.
 	var times histogram
 	out := Load{Statuses: map[string]int64{}}
 	for i := range callers {

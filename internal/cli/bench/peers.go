@@ -117,6 +117,7 @@ func beginServer(ctx context.Context, dir, self, provider string,
 	if err != nil {
 		return nil, err
 	}
+	// A server whose output nobody reads would block on it.
 	go func() { _, _ = io.Copy(io.Discard, out) }()
 	// Wait until the first start has made the operator's token.
 	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
@@ -135,6 +136,7 @@ func beginServer(ctx context.Context, dir, self, provider string,
 	if err != nil {
 		return nil, err
 	}
+	// Nothing of the user's own configuration is used: address and token are those of the new server.
 	client := &api.Client{Base: strings.TrimSpace(string(base)), Token: strings.TrimSpace(string(token))}
 	res, err := client.Do(ctx, api.Put("/ops/policy", api.YAML(tenRules())))
 	if err != nil {

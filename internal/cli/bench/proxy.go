@@ -117,6 +117,7 @@ func compareProxies(ctx context.Context, a *command.App, duration time.Duration,
 		return err
 	}
 	all := []*carrier{{name: "bare", url: strings.TrimSpace(string(bareURL[:n]))}}
+	// Without nginx the comparison still says something, so its absence is only noted.
 	if at, err := beginNginx(ctx, dir, address, begin); err == nil {
 		all = append(all, &carrier{name: "nginx", url: at})
 	} else {

@@ -50,11 +50,13 @@ func (b *bench) signal(ctx context.Context) (report Report, err error) {
 	if err != nil {
 		return report, err
 	}
+	// An agent that was made for the load is removed with its keys; what it did stays in the ledger.
 	defer func() { err = errors.Join(err, agent.GiveBack(ctx)) }()
 	// The prefix tells the runs of this load from those of others in the same deck.
 	runs := "bench-" + strings.ToLower(rand.Text()[:10]) + "-"
 	l := b.load(base + "/amp/signal")
 	l.key, l.body = agent.Key, signals(agent.Name, runs, b.gate)
+	// The bare handler first, while the machine is as idle as it gets.
 	if b.compare {
 		bare, err := b.bareSignals(ctx, l)
 		if err != nil {
