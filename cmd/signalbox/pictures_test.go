@@ -112,7 +112,7 @@ func takeFilm(t *testing.T, ctx context.Context, p *process, do func(...chromedp
 	if _, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, light); err != nil {
 		t.Fatal(err)
 	}
-	do(chromedp.EmulateViewport(1100, 700, chromedp.EmulateScale(1)), chromedp.Navigate(p.url+"/ui/inbox"),
+	do(chromedp.EmulateViewport(1100, 700, chromedp.EmulateScale(1)), chromedp.Navigate(p.url+"/ui/inbox?q=newsletter"),
 		chromedp.WaitVisible(chromedp.CSS("#approve")), chromedp.WaitVisible(chromedp.CSS("#live.on")))
 	shoot()
 	do(chromedp.SendKeys(chromedp.CSS("textarea[name=note]"), "Fine, but not before Monday."))
