@@ -31,6 +31,8 @@ type S3 struct {
 
 // Bucket stores blobs in an S3 bucket. It makes four calls of that protocol by hand: the client
 // libraries would make the program larger by half.
+//
+// It is the store for several nodes: each sees what the others wrote.
 type Bucket struct {
 	S3
 	client *http.Client

@@ -24,6 +24,9 @@ import (
 )
 
 // Store is a place for blobs. Names have nameForm; others are errors.
+//
+// A store has no transactions: callers write bytes before the entry that names them, and remove them
+// after the entry that ends them.
 type Store interface {
 	// Put stores the bytes of r, at most limit, under a name that is not in use. More bytes are
 	// ErrTooLarge. With an error nothing is stored, or something that a sweep finds by Before.

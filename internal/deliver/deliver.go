@@ -109,6 +109,7 @@ func setDefaults(o *Options) {
 	}
 }
 
+// orElse sets a duration that was left at 0.
 func orElse(d *time.Duration, absent time.Duration) {
 	if *d <= 0 {
 		*d = absent

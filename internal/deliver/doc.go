@@ -5,6 +5,11 @@
 // cause does. It is tried until it succeeds, or is given up where operators see it. It is sent at
 // least once; every try has the same id, by which receivers drop repetitions.
 //
+//	queued ─ pending ─┬─ succeeded → delivered
+//	            ↑     ├─ failed    → pending, after a pause
+//	            │     └─ given up  → dead
+//	            └──── resent ────────┘
+//
 // # Order
 //
 // Deliveries with the same order key form a lane. The first of a lane is tried until it has an

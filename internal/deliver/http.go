@@ -17,11 +17,11 @@ type Page struct {
 func (o *Outbox) Routes() []wire.Route {
 	return []wire.Route{
 		{
-			Method: "GET", Path: "/ops/deliveries", Summary: "List deliveries, the newest first", Auth: wire.Viewer,
+			Method: "GET", Path: "/ops/deliveries", Summary: "List deliveries, newest first", Auth: wire.Viewer,
 			Query: append([]wire.Param{
 				{Name: "workspace", Meaning: "only deliveries of this workspace"},
-				{Name: "status", Meaning: "only those that are pending, delivered or dead (given up)"},
-				{Name: "target", Meaning: "only those to exactly this address"},
+				{Name: "status", Meaning: "only deliveries that are pending, delivered or dead"},
+				{Name: "target", Meaning: "only deliveries to exactly this address"},
 			}, wire.PageParams...), Answer: Page{}, Handle: wire.Answer(http.StatusOK, o.getDeliveries),
 		},
 		{
@@ -30,7 +30,7 @@ func (o *Outbox) Routes() []wire.Route {
 		},
 		{
 			Method: "POST", Path: "/ops/deliveries/{id}/resend",
-			Summary: "Send a dead letter again, or one that waits for its next try now", Auth: wire.Operator, Answer: Summary{},
+			Summary: "Revive a dead delivery, or try a pending one now", Auth: wire.Operator, Answer: Summary{},
 			Handle: wire.Answer(http.StatusOK, o.postResend),
 		},
 	}
@@ -60,6 +60,7 @@ func (o *Outbox) getDelivery(req *http.Request) (Detail, error) {
 	return o.Get(req.Context(), req.PathValue("id"))
 }
 
+// postResend answers POST /ops/deliveries/{id}/resend.
 func (o *Outbox) postResend(req *http.Request) (Summary, error) {
 	return o.Resend(req.Context(), roster.From(req.Context()), req.PathValue("id"))
 }

@@ -144,7 +144,7 @@ var (
 // checkHeader refuses headers that are ours, secret, or no single line.
 func checkHeader(header map[string]string) error {
 	if len(header) > maxHeaders {
-		return fault.New(fault.InvalidPayload, "There are %d headers; the most is %d.", len(header),
+		return fault.New(fault.InvalidPayload, "There are %d headers; the limit is %d.", len(header),
 			maxHeaders).About("headers")
 	}
 	for name, value := range header {

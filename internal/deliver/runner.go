@@ -158,7 +158,7 @@ func (r *runner) look(ctx context.Context) {
 		return
 	}
 	if err != nil && !r.trouble {
-		r.log.Warn("cannot look for deliveries; will try again", "error", err.Error())
+		r.log.Warn("cannot read due deliveries; retrying", "error", err.Error())
 	}
 	r.trouble = err != nil
 }

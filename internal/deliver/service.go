@@ -187,7 +187,7 @@ func (o *Outbox) Resend(ctx context.Context, by roster.Identity, id string) (Sum
 		case err != nil:
 			return err
 		case s.Status == Delivered:
-			return fault.New(fault.Conflict, "The delivery %s has arrived, on %s. It is not sent a second time.", id,
+			return fault.New(fault.Conflict, "The delivery %s was delivered on %s. It is not sent again.", id,
 				s.EndedAt.Format(time.RFC3339))
 		case s.Status == Pending && s.NextAt == nil:
 			return nil // it is due, or waits only for deliveries before it

@@ -31,11 +31,34 @@
 // Payloads are erased some time after a message ended (sweep.go). The entry message.erased
 // repeats everything else, so that the tables can be rebuilt without the payloads.
 //
+// # States
+//
+//	            ┌─ held ──────── rejected
+//	Route ──────┤   │ approved
+//	            └─ queued ─ delivered (pushed to a socket)
+//	                 └─────────┴── acknowledged, expired, failed, undeliverable
+//
+// Every arrow is an entry (entry.go) whose apply function changes the row of the message
+// (projection.go). A message has exactly one row in mail_message, and a row in mail_queue while it is
+// queued or delivered.
+//
+// # The two sides of a message
+//
+// Meta is what the server made of a message when it accepted it; Payload is what the sender wrote.
+// Code that needs more than Meta reads the entry. Nothing reads a payload to decide about delivery.
+//
 // # Concurrency
 //
 // Mail has no lock of its own around messages: every change is a function that the ledger runs
 // in its one write transaction, and may run twice. hub and queueSizes are caches of one node;
 // losing them loses nothing but a count or a wake-up.
+//
+// # What fails, and how
+//
+// A message that was not committed was not sent: the sender gets an error, and may repeat the request
+// with its idempotency key. A message that was committed is delivered or ends with an entry that says
+// why. A webhook, provider or host that does not answer delays only its own queue. A policy that cannot
+// be evaluated blocks.
 //
 // # Boundaries
 //

@@ -41,6 +41,7 @@ type errorBody struct {
 // ErrorText is the JSON text of an error in the protocol's form.
 func ErrorText(err error) []byte { return errorText(fault.From(err), nil) }
 
+// errorText is the body of an error; accepted is nil for everybody but other providers.
 func errorText(e *fault.Error, accepted *bool) []byte {
 	// Messages may quote what a client sent, which need not be valid UTF-8.
 	body := errorBody{

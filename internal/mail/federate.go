@@ -109,6 +109,8 @@ func (s carrier) recordReply(ctx context.Context, a deliver.Attempt, p *Pending,
 		})
 	}
 	switch {
+	// MSG-83: 202 means that the other side holds it for a person; it is theirs now. A duplicate means that
+	// an earlier answer was lost.
 	case status == http.StatusOK, status == http.StatusAccepted, status == http.StatusConflict &&
 		strings.Contains(string(reply.Text), string(fault.DuplicateMessage)):
 		if end(kindAcked, "") != nil {

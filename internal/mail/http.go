@@ -35,39 +35,42 @@ const maxPoll = 30 * time.Second
 // query parameters (MSG-5) and answer errors in the protocol's form.
 func (m *Mail) Routes() []wire.Route {
 	routes := []wire.Route{
+		// Discovery, without a key.
 		{
-			Method: "GET", Path: "/.well-known/agent-messaging.json", Summary: "Who we are, and what we can do (AMP v0.1.2)",
+			Method: "GET", Path: "/.well-known/agent-messaging.json", Summary: "The discovery document (AMP v0.1.2)",
 			Answer: federation.WellKnown{}, Handle: m.getWellKnown,
 		},
 		{
 			Method: "GET", Path: "/v1/info", Summary: "The provider, its limits and how agents register", Answer: Info{},
 			Handle: m.getInfo,
 		},
-		{Method: "GET", Path: "/v1/health", Summary: "How the provider is", Answer: Health{}, Handle: m.getHealth},
+		{Method: "GET", Path: "/v1/health", Summary: "The health of the provider", Answer: Health{}, Handle: m.getHealth},
 		{
 			Method: "GET", Path: "/v1/organization", Summary: "The tenant for clients that have none; also at /api/organization",
 			Answer: Organization{}, Handle: m.getOrganization,
 		},
+		// The key of a socket is in its first frame.
 		{Method: "GET", Path: "/v1/ws", Summary: "A WebSocket: the first frame is auth", Status: 101, Handle: m.getSocket},
+		// The protocol's view of gates and of risk, for operators.
 		{
-			Method: "GET", Path: "/v1/quarantine", Summary: "Messages that wait for a person", Auth: wire.Viewer,
+			Method: "GET", Path: "/v1/quarantine", Summary: "List messages that are held for a person", Auth: wire.Viewer,
 			Query:  append([]wire.Param{{Name: "status", Meaning: "pending, approved, rejected or all"}}, wire.PageParams...),
 			Answer: QuarantineList{}, Handle: wire.Answer(http.StatusOK, m.getQuarantine),
 		},
 		{
-			Method: "GET", Path: "/v1/quarantine/{id}", Summary: "One of them, with its text", Auth: wire.Viewer,
+			Method: "GET", Path: "/v1/quarantine/{id}", Summary: "Show a held message, with its text", Auth: wire.Viewer,
 			Answer: Quarantined{}, Handle: wire.Answer(http.StatusOK, m.getQuarantined),
 		},
 		{
-			Method: "POST", Path: "/v1/quarantine/{id}/approve", Summary: "Deliver it", Auth: wire.Operator,
+			Method: "POST", Path: "/v1/quarantine/{id}/approve", Summary: "Deliver a held message", Auth: wire.Operator,
 			Answer: QuarantineAnswer{}, Handle: m.postQuarantined(true),
 		},
 		{
-			Method: "POST", Path: "/v1/quarantine/{id}/reject", Summary: "Do not", Auth: wire.Operator,
+			Method: "POST", Path: "/v1/quarantine/{id}/reject", Summary: "Reject a held message", Auth: wire.Operator,
 			Answer: QuarantineAnswer{}, Handle: m.postQuarantined(false),
 		},
 		{
-			Method: "GET", Path: "/v1/agents/{id}/{what}", Summary: "How an agent behaved lately; what is risk",
+			Method: "GET", Path: "/v1/agents/{id}/{what}", Summary: "The risk of an agent in the last day; what is risk",
 			Auth: wire.Viewer, Answer: RiskReport{}, Handle: wire.Answer(http.StatusOK, m.getRisk),
 		},
 	}
@@ -75,35 +78,38 @@ func (m *Mail) Routes() []wire.Route {
 	for i := range routes {
 		routes[i].Fail, routes[i].Lenient = fail, true
 	}
+	// The same, with an error form of its own.
 	routes = append(routes, wire.Route{
 		Method: "POST", Path: "/v1/federation/deliver",
 		Summary: "A message from another provider, which has signed the call", Request: MessageDocument{},
 		Answer: Accepted{}, Handle: m.postFederation, Fail: failPeer, Lenient: true,
 	})
+	// The operators' API, strict and with its own errors.
 	return append(routes, []wire.Route{
 		{
-			Method: "GET", Path: "/ops/messages", Summary: "List messages, the newest first", Auth: wire.Viewer,
+			Method: "GET", Path: "/ops/messages", Summary: "List messages, newest first", Auth: wire.Viewer,
 			Query: append([]wire.Param{
-				{Name: "agent", Meaning: "only those that this agent has sent or got: its name, id or address"},
-				{Name: "thread", Meaning: "only those of this thread"},
-				{Name: "status", Meaning: "only those with this status"},
-				{Name: "search", Meaning: "only those with all of these words"},
-				{Name: "workspace", Meaning: "only those from or for this workspace"},
+				{Name: "agent", Meaning: "only messages that this agent sent or received: its name, id or address"},
+				{Name: "thread", Meaning: "only messages of this thread"},
+				{Name: "status", Meaning: "only messages with this status"},
+				{Name: "search", Meaning: "only messages with all of these words"},
+				{Name: "workspace", Meaning: "only messages from or for this workspace"},
 			}, wire.PageParams...), Answer: MessagePage{}, Handle: wire.Answer(http.StatusOK, m.getMessages),
 		},
 		{
-			Method: "GET", Path: "/ops/messages/{id}", Summary: "Show a message, and the way it went", Auth: wire.Viewer,
+			Method: "GET", Path: "/ops/messages/{id}", Summary: "Show a message and its history", Auth: wire.Viewer,
 			Answer: Detail{}, Handle: wire.Answer(http.StatusOK, m.getMessage),
 		},
 	}...)
 }
 
-// agentRoutes are the calls that agents make with their keys.
+// agentRoutes are the calls that agents make with their keys. MSG-57, MSG-58: several spellings of a poll
+// and of an acknowledgement, each of which is the only one of some client.
 func (m *Mail) agentRoutes() []wire.Route {
 	wait := []wire.Param{
-		{Name: "limit", Meaning: "how many at the most, 1 to 1000; 100 when absent", Number: true},
+		{Name: "limit", Meaning: "at most this many, 1 to 1000; 100 when absent", Number: true},
 		{Name: "after", Meaning: "the value of next_cursor from the call before"},
-		{Name: "wait", Meaning: "how many seconds to wait for a message, 30 at the most"},
+		{Name: "wait", Meaning: "how many seconds to wait for a message, at most 30"},
 	}
 	ack := wire.Answer(http.StatusOK, m.deletePending)
 	routes := []wire.Route{
@@ -118,15 +124,15 @@ func (m *Mail) agentRoutes() []wire.Route {
 			Request: AckDocument{}, Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, m.AckAll),
 		},
 		{
-			Method: "POST", Path: "/v1/messages/pending", Summary: "The same", Request: AckDocument{},
-			Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, m.AckAll),
+			Method: "POST", Path: "/v1/messages/pending", Summary: "The same as /v1/messages/pending/ack",
+			Request: AckDocument{}, Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, m.AckAll),
 		},
 		{
 			Method: "GET", Path: "/v1/messages/pending/count", Summary: "How many messages wait", Answer: Count{},
 			Handle: roster.Answer(m.Count),
 		},
 		{
-			Method: "POST", Path: "/v1/messages/{id}/read", Summary: "Say that a message was read",
+			Method: "POST", Path: "/v1/messages/{id}/read", Summary: "Send a read receipt",
 			Handle: roster.AnswerAbout("id", m.postRead),
 		},
 	}
@@ -136,15 +142,15 @@ func (m *Mail) agentRoutes() []wire.Route {
 	for _, path := range []string{"/v1/messages/pending", "/v1/messages", "/v1/inbox"} {
 		routes = append(routes, wire.Route{
 			Method: "GET", Path: path,
-			Summary: "What waits for the agent, the oldest first; reading takes nothing out", Rate: PendingPerMinute,
+			Summary: "The agent's queue, oldest first; reading removes nothing", Rate: PendingPerMinute,
 			Query: wait, Answer: PageDocument{}, Handle: m.getPending,
 		})
 	}
 	// No Rate here: messages have a limit of their own, which Send counts.
 	routes = append(routes, wire.Route{
 		Method: "POST", Path: "/v1/route",
-		Summary: "Send a message; 202 while a person decides", Request: RouteDocument{}, Answer: Answer{}, Also: http.StatusAccepted,
-		Handle: m.postRoute,
+		Summary: "Send a message; 202 while a person decides", Request: RouteDocument{}, Answer: Answer{},
+		Also: http.StatusAccepted, Handle: m.postRoute,
 	})
 	for i := range routes {
 		routes[i].Auth = wire.Agent
@@ -283,7 +289,8 @@ func (m *Mail) postRead(ctx context.Context, who roster.Identity, id string) (ma
 // /v1/agents/resolve/{address}, since both match /v1/agents/resolve/risk.
 func (m *Mail) getRisk(r *http.Request) (RiskReport, error) {
 	if r.PathValue("what") != "risk" {
-		return RiskReport{}, fault.New(fault.NotFound, "Of an agent there is /risk, /suspend and /unsuspend.")
+		return RiskReport{}, fault.New(fault.NotFound,
+			"Unknown path. Below an agent there are /risk, /suspend and /unsuspend.")
 	}
 	return m.Risk(r.Context(), r.PathValue("id"))
 }

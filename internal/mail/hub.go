@@ -205,7 +205,7 @@ func (m *Mail) recordPushes(ctx context.Context) {
 			return nil
 		})
 		if err != nil && ctx.Err() == nil {
-			m.core.Log.Warn("cannot record which messages were pushed", "count", len(batch), "error", err.Error())
+			m.core.Log.Warn("push records lost: write failed", "count", len(batch), "error", err.Error())
 		}
 	}
 }

@@ -30,6 +30,8 @@ func (m *Mail) Import(ctx context.Context, domain string, body []byte, revokedKe
 		return Answer{}, fault.New(fault.MissingField,
 			"The field \"envelope\" is missing. It should be that of the message.").About("envelope")
 	}
+	// MSG-81: the message's own time is checked beside that of the call, so that an old message cannot be
+	// wrapped into a new call.
 	at := envelope.Time("timestamp")
 	// PEM by the document, hex from AI Maestro; ParsePublicKey reads both.
 	key := outer.Text("sender_public_key", 4096)
@@ -110,7 +112,7 @@ func (m *Mail) importDraft(ctx context.Context, o *amp.Draft, im provenance) (An
 
 // duplicate is the answer that tells the other server to stop sending: we have the message.
 func duplicate(id string) error {
-	return fault.New(fault.DuplicateMessage, "A message with the id %s came before.", id).About("envelope.id")
+	return fault.New(fault.DuplicateMessage, "A message with the id %s was received before.", id).About("envelope.id")
 }
 
 // resolveImported settles sender and recipient of a message from elsewhere. The sender gets an
@@ -160,6 +162,7 @@ func (m *Mail) resolveImported(ctx context.Context, l *letter, im provenance) (e
 // resolveForeignSender settles the sender: an agent of the provider that calls or, if another host of ours
 // calls, an agent of our provider that is not on this host (MSG-86).
 func (m *Mail) resolveForeignSender(ctx context.Context, l *letter, im provenance) (err error) {
+	// The foreign provider's own domain is known, however many labels it has; its aliases are not.
 	theirs := amp.Domains{Own: im.domain}
 	if im.sameProvider {
 		theirs = m.Domains
@@ -168,7 +171,7 @@ func (m *Mail) resolveForeignSender(ctx context.Context, l *letter, im provenanc
 		return fault.From(err).About("envelope.from")
 	}
 	if l.from = theirs.Home(l.from); l.from.Provider != im.domain {
-		return fault.New(fault.Forbidden, "The provider %s may send for its own agents, and %.254q is none of them.",
+		return fault.New(fault.Forbidden, "The provider %s may send only for its own agents, and %.254q is not one of them.",
 			im.domain, l.Draft.From).About("envelope.from")
 	}
 	if !im.sameProvider {

@@ -37,7 +37,7 @@ func (m *Mail) Notify(ctx context.Context, n Notice) error {
 		return nil
 	}
 	if err := m.checkQueueRoom(ctx, n.To.ID); fault.Is(err, fault.RateLimited) {
-		m.core.Log.Warn("an agent's queue is full; it is not told by mail", "agent", n.To.Address, "subject", n.Subject)
+		m.core.Log.Warn("notice not sent: the agent's queue is full", "agent", n.To.Address, "subject", n.Subject)
 		return nil
 	} else if err != nil {
 		return err
@@ -104,6 +104,7 @@ func (m *Mail) compose(n Notice) (*letter, error) {
 	if l.to, err = m.Domains.Parse(n.To.Address); err != nil {
 		return nil, err
 	}
+	// An address in the recipient's tenant, with a name that nobody can register.
 	l.from = l.to
 	l.from.Name, l.from.Scope = n.From, ""
 	l.sender = roster.Identity{Address: l.from.String()} // no ID: no agent sent it

@@ -220,6 +220,7 @@ func (m *Mail) Message(ctx context.Context, id string) (Detail, error) {
 	return d, err
 }
 
+// getMessage answers GET /ops/messages/{id}.
 func (m *Mail) getMessage(r *http.Request) (Detail, error) {
 	return m.Message(r.Context(), r.PathValue("id"))
 }

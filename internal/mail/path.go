@@ -21,6 +21,7 @@ var pathHeads = []string{
 func CanonicalPath(escaped string) string {
 	rest := strings.TrimPrefix(escaped, "/")
 	for {
+		// /v1 alone is no prefix: something has to follow.
 		first, after, more := strings.Cut(rest, "/")
 		if !more || first != "api" && first != "v1" {
 			break
@@ -28,6 +29,7 @@ func CanonicalPath(escaped string) string {
 		rest = after
 	}
 	head, _, _ := strings.Cut(rest, "/")
+	// The server's own description of its whole API is at /openapi.json.
 	if !slices.Contains(pathHeads, head) || escaped == "/openapi.json" {
 		return escaped
 	}

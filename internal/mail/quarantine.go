@@ -82,6 +82,7 @@ func (m *Mail) Quarantine(ctx context.Context, status string, after int64, limit
 	if err != nil {
 		return out, err
 	}
+	// One look-up for each of a page; this list is short and seldom read.
 	for _, id := range ids {
 		q, err := m.Quarantined(ctx, id)
 		if err != nil {
@@ -141,7 +142,8 @@ func (m *Mail) Release(ctx context.Context, who roster.Identity, id string, appr
 		return QuarantineAnswer{}, err
 	}
 	if q.Status == "expired" {
-		return QuarantineAnswer{}, fault.New(fault.QuarantineExpired, "The message waited until %s, and was rejected then.",
+		return QuarantineAnswer{}, fault.New(fault.QuarantineExpired,
+			"The message was held until %s, and then rejected, since nobody had decided.",
 			amp.Stamp(q.ExpiresAt))
 	}
 	g, err := m.core.Gates.Vote(ctx, who, q.GateID, gate.Ballot{Approve: approve})
@@ -166,6 +168,7 @@ func (m *Mail) getQuarantined(r *http.Request) (Quarantined, error) {
 	return m.Quarantined(r.Context(), r.PathValue("id"))
 }
 
+// postQuarantined makes the handlers of approve and reject.
 func (m *Mail) postQuarantined(approve bool) wire.Handler {
 	return roster.AnswerAbout("id", func(ctx context.Context, who roster.Identity, id string) (QuarantineAnswer, error) {
 		return m.Release(ctx, who, id, approve)

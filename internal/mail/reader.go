@@ -44,6 +44,7 @@ func readDecision(e *ledger.Entry) (rulebook.Reading, error) {
 	if err := wire.UnmarshalPart(b.Payload, &payload); err != nil {
 		return reading, err
 	}
+	// Only the fields that event reads.
 	l := letter{
 		Draft: &amp.Draft{
 			Kind: b.Meta.Kind, Subject: b.Meta.Envelope.Subject, Text: payload.Message,

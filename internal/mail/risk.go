@@ -104,6 +104,6 @@ func (m *Mail) suspendIfCritical(ctx context.Context, who roster.Identity) {
 			fmt.Sprintf("risk score %.0f", risk.score()), m.core.Now().Add(suspendFor))
 	}
 	if err != nil && ctx.Err() == nil {
-		m.core.Log.Warn("cannot judge how an agent behaves", "agent", who.Name, "error", err.Error())
+		m.core.Log.Warn("cannot compute the risk of an agent", "agent", who.Name, "error", err.Error())
 	}
 }

@@ -111,6 +111,7 @@ func (m *Mail) address(ctx context.Context, l *letter) error {
 			"This key is for %s, and the message says it is from %.254q. Leave from out, or send it with that agent's own key.",
 			l.sender.Address, l.Draft.From).About("from")
 	}
+	// MSG-12: short forms are completed with the sender's tenant.
 	if l.to, err = m.Domains.Expand(l.Draft.To, l.from.Tenant); err != nil {
 		return fault.From(err).About("to")
 	}
@@ -141,6 +142,7 @@ func (m *Mail) resolveLocal(ctx context.Context, l *letter) (err error) {
 	if err != nil {
 		return err
 	}
+	// MSG-53: refused at once, so that nothing piles up for an agent that may never come back.
 	if l.recipient.Suspended {
 		return fault.New(fault.RecipientSuspended, "%s is suspended, and gets no mail until an operator resumes it.",
 			l.recipient.Address).About("to")
@@ -178,8 +180,8 @@ func (m *Mail) authenticate(l *letter) error {
 		var ok bool
 		if from, to, ok = s.Verify(l.sender.PublicKey); !ok {
 			return fault.New(fault.SignatureInvalid,
-				"The signature is not one of %s's registered key (%s) over this message. If the key was changed, tell us with "+
-					"POST /v1/auth/rotate-keys.", l.sender.Address, roster.Fingerprint(l.sender.PublicKey)).About("signature")
+				"The signature does not verify with the registered key of %s (%s). If the agent has a new key, register it "+
+					"with POST /v1/auth/rotate-keys.", l.sender.Address, roster.Fingerprint(l.sender.PublicKey)).About("signature")
 		}
 	}
 	// Verified or not present: a signature that is there and wrong has been refused above.
@@ -292,15 +294,16 @@ func (m *Mail) decide(ctx context.Context, l *letter) (Answer, error) {
 		return Answer{}, m.recordDeferred(ctx, l)
 	case severity >= Critical:
 		return Answer{}, m.recordBlocked(ctx, l, fault.New(fault.Forbidden,
-			"This message looks like an attempt to take its reader over (%s). Write what you need in plain words.",
+			"This message has marks of prompt injection (%s). Rewrite it without them.",
 			strings.Join(l.flags, ", ")).With("injection_flags", l.flags))
 	// A rule's gate comes with its own approvers and expiry; the scan's own hold is below.
 	case d.Action == policy.Gate:
 		return m.hold(ctx, l, gate.RulesOf(d.Gate), d.Gate.Risk, d.Rule, d.Reason)
 	case severity >= High:
+		// The default approvers: any operator of the workspace.
 		rules := gate.Rules{Expires: quarantineTTL.Microseconds()}
 		return m.hold(ctx, l, rules, "high", "quarantine",
-			"The text has marks of an attempt to take its reader over: "+strings.Join(l.flags, ", ")+".")
+			"The text has marks of prompt injection: "+strings.Join(l.flags, ", ")+".")
 	}
 	return m.send(ctx, l)
 }

@@ -10,7 +10,7 @@ import (
 type (
 	// RouteDocument is the body of POST /v1/route: a message that an agent sends.
 	RouteDocument struct {
-		To             string        `json:"to" doc:"an address, or a short form of one" example:"bob@default.signalbox.local"`
+		To             string        `json:"to" doc:"an address or a short form" example:"bob@default.signalbox.local"`
 		Subject        string        `json:"subject" doc:"1 to 256 characters" example:"Task request"`
 		Payload        PayloadFields `json:"payload"`
 		Priority       string        `json:"priority,omitempty" doc:"low, normal, high or urgent" example:"normal"`

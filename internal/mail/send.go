@@ -93,9 +93,12 @@ func (l *letter) store(tx *ledger.Tx, body ledger.Body) error {
 // send stores a message, and waits a moment for its delivery so that the answer can say how it
 // went. The message is safe once it is stored: whatever fails or ends after that, it stays in
 // the queue until it is acknowledged, and the answer is "queued".
+//
+// The order is fixed: everything that can refuse comes before this; the commit; then the wait, which is
+// only for the answer. A context that ends during the wait does not undo the message.
 func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
 	if !l.ExpiresAt.IsZero() && !l.ExpiresAt.After(m.core.Now()) {
-		return Answer{}, fault.New(fault.InvalidField, "The field \"expires_at\" is %s, which is past.",
+		return Answer{}, fault.New(fault.InvalidField, "The field \"expires_at\" is %s, which is in the past.",
 			amp.Stamp(l.ExpiresAt)).About("expires_at")
 	}
 	m.complete(l)
@@ -116,6 +119,7 @@ func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
 		outcome, forget = m.hub.expectOutcome(id)
 		defer forget()
 	}
+	// The time of the entry, which is the queue's time, not that of complete.
 	var at time.Time
 	err = m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		at = tx.Now()
@@ -145,6 +149,7 @@ func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
 	}
 	switch method {
 	case "":
+	// Another provider or host refused it within the wait: the sender learns it at once.
 	case Failed:
 		answer.Status = Failed
 	default:

@@ -131,7 +131,7 @@ func (m *Mail) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		for e := range m.core.Ledger.FollowNow(ctx, m.Directory.Load) {
 			if err := m.followEntry(&e); err != nil {
-				m.core.Log.Error("cannot read an entry; keeping what was known before",
+				m.core.Log.Error("cannot read a ledger entry; keeping the previous state",
 					"kind", e.Kind, "seq", e.Seq, "error", err.Error())
 			}
 			if e.Kind == "state.rebuilt" {

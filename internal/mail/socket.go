@@ -209,7 +209,7 @@ func (s *socket) handle(ctx context.Context, who roster.Identity, text []byte) {
 	case "auth": // a second one changes nothing
 	default:
 		s.fail(ctx, request, fault.New(fault.InvalidRequest,
-			"There is no frame of type %.40q. There are auth, ping, route and ack.", kind))
+			"Unknown frame type %.40q. Frames are auth, ping, route and ack.", kind))
 	}
 }
 

@@ -42,6 +42,7 @@ const (
 )
 
 // statuses are all states, for the filter of operators.
+// In the order of a message's life, since the API lists them to people.
 var statuses = []string{Queued, Delivered, Held, Acknowledged, Rejected, Expired, Failed, Undelivered}
 
 // The methods of delivery, in answers and in entries.

@@ -118,6 +118,7 @@ var insertParties = "INSERT INTO mail_party (agent, seq) VALUES " + store.RowMar
 // addParties inserts rows of mail_party, sorted, so that each page of the table is touched once.
 func addParties(tx *store.Tx, all []party) {
 	slices.SortFunc(all, func(a, b party) int { return cmp.Or(cmp.Compare(a.agent, b.agent), cmp.Compare(a.seq, b.seq)) })
+	// Full statements first, which the database has prepared.
 	for ; len(all) >= partyRows; all = all[partyRows:] {
 		args := make([]any, 0, 2*partyRows)
 		for _, p := range all[:partyRows] {

@@ -11,6 +11,12 @@
 // What a sender or a provider wrote goes through output.Printable or output.Lines before it reaches a
 // terminal. The text of a message is shown as mailbox.Message.Text makes it, in its wrapper.
 //
+// # Exit codes
+//
+// 0 if the command did what it says, also if a person has to decide about the message; 1 if it failed or
+// the provider refused it; 2 for wrong usage; 4 if the provider cannot be reached. Package cli makes them
+// from the error.
+//
 // # Files
 //
 // mail.go has the group and the commands about the agent itself, send.go those that send, read.go
@@ -48,6 +54,7 @@ func New(a *command.App) *command.Command {
 	c.Long = c.Short + ".\n\nThe agent's keys, addresses and messages are files in ~/.agent-messaging, a folder that\n" +
 		"all clients of the protocol share. If it has several agents, choose one with --agent or\n" +
 		"CLAUDE_AGENT_NAME. --dir or AMP_DIR is a folder for one agent alone."
+	// On the group, so that they may stand before or after the command's name.
 	flags := c.PersistentFlags()
 	flags.StringVar(&m.where.Agent, "agent", "", "the agent's name (CLAUDE_AGENT_NAME)")
 	flags.StringVar(&m.where.Dir, "dir", "", "the agent's own folder (AMP_DIR)")
@@ -173,6 +180,8 @@ func (m *commands) provider(domain string) (string, error) {
 }
 
 // as is the command to suggest for the same agent: with --dir or --agent if they were used.
+//
+// It is printed for people to copy, so it must work from where they are.
 func (m *commands) as(b *mailbox.Box) string {
 	switch {
 	case m.where.Dir != "":
@@ -220,6 +229,8 @@ type registration struct {
 
 // newStatus is `mail status`. It asks every provider; one that does not answer is a row with the reason,
 // and no failure of the command.
+//
+// Waiting is asked with one poll of one message, which removes nothing.
 func (m *commands) newStatus() *command.Command {
 	c := &command.Command{
 		Use: "status", Short: "Show the agent, its addresses, and how many messages wait", Args: command.NoArguments(),
@@ -229,11 +240,13 @@ func (m *commands) newStatus() *command.Command {
 		if err != nil {
 			return err
 		}
+		// Only the inbox: sent messages are nobody's to read.
 		messages, damaged, err := b.List(mailbox.Inbox)
 		if err != nil {
 			return err
 		}
 		s := status{identity: identityOf(b), Messages: len(messages), Damaged: damaged, Registrations: []registration{}}
+		// Counted from the folder; it needs no provider.
 		for i := range messages {
 			if !messages[i].Read {
 				s.Unread++
@@ -260,6 +273,7 @@ func (s status) print(w output.Printer) {
 	for _, path := range s.Damaged {
 		w.Print("damaged      %s", output.Printable(path))
 	}
+	// An agent without an address gets a sentence in place of an empty table.
 	rows := make([][]string, len(s.Registrations))
 	for i, r := range s.Registrations {
 		rows[i] = []string{r.Address, r.Provider, fmt.Sprint(r.Waiting), "reachable"}

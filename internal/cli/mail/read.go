@@ -86,6 +86,7 @@ func (m *commands) newFetch() *command.Command {
 			return err
 		}
 		all := letters(got.New)
+		// Only the sentences: causes may contain URLs with tickets.
 		failed := make([]string, 0, len(got.Failed))
 		for _, err := range got.Failed {
 			failed = append(failed, fault.From(err).Message)
@@ -161,6 +162,8 @@ func folderOf(sent bool) string {
 }
 
 // find opens the agent's folder and finds a message in it.
+//
+// The id is that of the provider, which lists and answers show.
 func (m *commands) find(folder, id string) (*mailbox.Box, *mailbox.Message, error) {
 	b, err := m.open()
 	if err != nil {

@@ -20,6 +20,7 @@ func (m *commands) body(arg string) (string, error) {
 	if arg != "-" {
 		return arg, nil
 	}
+	// A longer text is cut here, and then refused by the provider, which takes 64 KiB.
 	text, err := io.ReadAll(io.LimitReader(m.In, maxTyped))
 	return strings.TrimSuffix(string(text), "\n"), err
 }
@@ -91,6 +92,8 @@ func (m *commands) newReply() *command.Command {
 
 // draftFlags adds the flags that send and reply share. The draft is filled in when the flags have been
 // parsed.
+//
+// reply has them too, but not --from, --reply-to and --thread-id: the message says those.
 func (m *commands) draftFlags(c *command.Command) *mailbox.Draft {
 	d := &mailbox.Draft{}
 	flags := c.Flags()

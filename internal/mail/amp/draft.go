@@ -119,7 +119,7 @@ func (o *Draft) readPayload(f *Fields) {
 	}
 	f.Join(p)
 	if f.Err == nil && len(raw) > MaxPayload {
-		f.Err = fault.New(fault.TooLarge, "The payload has %d bytes; the most is %d. Send what is large as an attachment.",
+		f.Err = fault.New(fault.TooLarge, "The payload has %d bytes; the limit is %d. Send large content as an attachment.",
 			len(raw), MaxPayload)
 	}
 }

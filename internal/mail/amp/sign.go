@@ -16,6 +16,8 @@ import (
 
 // Signed is a message as its signature covers it. Where clients differ in what they sign, it has
 // several values, of which Verify finds the one that fits.
+//
+// From and To have at least one spelling each.
 type Signed struct {
 	From, To  []string // spellings, the most likely first
 	Subject   string

@@ -75,7 +75,7 @@ func notFound(id string) *fault.Error {
 // expired refuses an attachment whose time is over, also before the sweep has ended it.
 func (a *record) expired(now time.Time) error {
 	if a.status == isExpired || a.expiresAt <= now.UnixMicro() {
-		return fault.New(fault.AttachmentExpired, "The attachment %s is past its time. Upload it again.", a.id)
+		return fault.New(fault.AttachmentExpired, "The attachment %s has expired. Upload it again.", a.id)
 	}
 	return nil
 }
@@ -150,7 +150,7 @@ func (t *Attachments) address(id, what, purpose string) string {
 // checkTicket refuses a URL that this server did not make.
 func (t *Attachments) checkTicket(purpose, id, ticket string) error {
 	if !hmac.Equal([]byte(ticket), []byte(t.ticket(purpose, id))) {
-		return fault.New(fault.Forbidden, "This is not an address that we have given out. Use it as it was given, whole.")
+		return fault.New(fault.Forbidden, "This URL was not made by this server. Use the whole URL as it was returned.")
 	}
 	return nil
 }

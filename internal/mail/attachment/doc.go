@@ -21,6 +21,12 @@
 // rejected, is served to nobody. An attachment belongs to one message: Claim and Bind run in the
 // transaction of that message.
 //
+// # Two kinds of access
+//
+// An agent's key opens what the agent announced, and what was sent to it. A signed URL opens one file for
+// one purpose, without a key, for as long as the attachment lives: clients upload and download with it,
+// and other providers' clients can too.
+//
 // # Boundaries
 //
 // It must not know messages. Whether an agent received the message of a file, and may therefore

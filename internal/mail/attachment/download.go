@@ -55,12 +55,12 @@ func (t *Attachments) open(ctx context.Context, a record) (*file, error) {
 	case a.scanStatus() == "pending":
 		return nil, fault.New(fault.AttachmentPending, "The attachment %s is not scanned yet.", a.id)
 	case a.status == inspect.Rejected:
-		return nil, fault.New(fault.AttachmentRejected, "The attachment %s did not pass the scan, and is not kept.", a.id)
+		return nil, fault.New(fault.AttachmentRejected, "The scan rejected the attachment %s, and it was deleted.", a.id)
 	}
 	kept, err := t.options.Blobs.Get(ctx, a.blob)
 	// Removed by a sweep between the look-up and now.
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fault.Wrap(err, fault.AttachmentExpired, "The attachment %s is not there any more.", a.id)
+		return nil, fault.Wrap(err, fault.AttachmentExpired, "The attachment %s no longer exists.", a.id)
 	}
 	if err != nil {
 		return nil, err

@@ -27,7 +27,7 @@ type UploadDocument struct {
 // Routes are the calls about attachments. The two with a ticket take no key, since the clients
 // send none there.
 func (t *Attachments) Routes() []wire.Route {
-	ticket := []wire.Param{{Name: "token", Meaning: "as it stands in the address that was given"}}
+	ticket := []wire.Param{{Name: "token", Meaning: "the token of the signed URL"}}
 	return []wire.Route{
 		{
 			Method: "POST", Path: "/v1/attachments/upload", Summary: "Announce a file; the answer says where to PUT it",
@@ -39,19 +39,19 @@ func (t *Attachments) Routes() []wire.Route {
 			RequestMedia: "application/octet-stream", Handle: t.putData,
 		},
 		{
-			Method: "POST", Path: "/v1/attachments/{id}/confirm", Summary: "Have the file scanned", Auth: wire.Agent,
+			Method: "POST", Path: "/v1/attachments/{id}/confirm", Summary: "Scan an uploaded file", Auth: wire.Agent,
 			Rate: uploadsPerMinute, Answer: Status{}, Handle: roster.AnswerAbout("id", t.Confirm),
 		},
 		{
-			Method: "GET", Path: "/v1/attachments/{id}", Summary: "How an attachment is", Auth: wire.Agent, Rate: looksPerMinute,
-			Answer: Status{}, Handle: roster.AnswerAbout("id", t.Status),
+			Method: "GET", Path: "/v1/attachments/{id}", Summary: "The status of an attachment",
+			Auth: wire.Agent, Rate: looksPerMinute, Answer: Status{}, Handle: roster.AnswerAbout("id", t.Status),
 		},
 		{
-			Method: "GET", Path: "/v1/attachments/{id}/download", Summary: "The file, for its sender and its recipient",
+			Method: "GET", Path: "/v1/attachments/{id}/download", Summary: "Download a file, as its sender or recipient",
 			Auth: wire.Agent, Rate: amp.RequestsPerMinute, Media: "application/octet-stream", Handle: t.getDownload,
 		},
 		{
-			Method: "GET", Path: "/v1/attachments/{id}/file", Summary: "The file, for who has the address", Query: ticket,
+			Method: "GET", Path: "/v1/attachments/{id}/file", Summary: "Download a file by its signed URL", Query: ticket,
 			Media: "application/octet-stream", Handle: t.getFile,
 		},
 	}

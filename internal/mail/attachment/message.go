@@ -81,7 +81,7 @@ func (t *Attachments) Check(ctx context.Context, who roster.Identity, payload []
 		return out, err
 	}
 	if len(list) > MaxCount {
-		return out, fault.New(fault.TooManyAttachments, "The message has %d attachments; the most is %d.", len(list),
+		return out, fault.New(fault.TooManyAttachments, "The message has %d attachments; the limit is %d.", len(list),
 			MaxCount).About("payload.attachments")
 	}
 	// The sizes are the sender's word here; usable compares each with the record below, so lying about
@@ -117,7 +117,7 @@ func (t *Attachments) Check(ctx context.Context, who roster.Identity, payload []
 // usedTwice is the answer of MSG-73.
 func usedTwice(id string) error {
 	return fault.New(fault.AttachmentUsed,
-		"The attachment %s belongs to another message, or stands there twice. Upload a new copy.",
+		"The attachment %s belongs to another message, or is listed twice. Upload a new copy.",
 		id).About("payload.attachments")
 }
 
@@ -134,7 +134,7 @@ func (a *record) checkUsable(now time.Time, as reference) error {
 			"The attachment %s is not scanned yet. Confirm it with POST /v1/attachments/%s/confirm, and send the message when "+
 				"its scan_status is clean.", a.id, a.id)
 	case a.status == inspect.Rejected:
-		return fault.New(fault.AttachmentRejected, "The attachment %s did not pass the scan: %s Send the message without it.",
+		return fault.New(fault.AttachmentRejected, "The scan rejected the attachment %s: %s Send the message without it.",
 			a.id, a.note)
 	case a.size != as.size:
 		return fault.New(fault.InvalidField, "The attachment %s has %d bytes, and the message says %d.", a.id, a.size,

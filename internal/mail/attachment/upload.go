@@ -76,7 +76,8 @@ func readAnnouncement(body []byte) (announced, error) {
 		return a, err
 	}
 	if a.Size > MaxSize {
-		return a, fault.New(fault.AttachmentTooLarge, "The file has %d bytes; the most is %d.", a.Size, MaxSize).About("size")
+		return a, fault.New(fault.AttachmentTooLarge, "The file has %d bytes; the limit is %d.", a.Size,
+			MaxSize).About("size")
 	}
 	// Two different codes: the protocol has one of its own for an algorithm that it does not know.
 	algorithm, hexDigits, _ := strings.Cut(digest, ":")
@@ -101,7 +102,7 @@ func cleanFilename(name string) (string, error) {
 	lower := strings.ToLower(name)
 	if strings.Contains(lower, "%2f") || strings.Contains(lower, "%5c") || strings.Contains(lower, "%00") ||
 		strings.ContainsAny(name, "/\\") {
-		return "", fault.New(fault.InvalidField, "A filename has no folders in it. It is %.80q.", name).About("filename")
+		return "", fault.New(fault.InvalidField, "A filename must not contain folders, and is %.80q.", name).About("filename")
 	}
 	clean := strings.Map(func(c rune) rune {
 		plain := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
@@ -114,7 +115,7 @@ func cleanFilename(name string) (string, error) {
 		clean = "_" + clean
 	}
 	if clean == "" {
-		return "", fault.New(fault.InvalidField, "A filename has at least one letter or digit. It is %.80q.",
+		return "", fault.New(fault.InvalidField, "A filename must have at least one letter or digit, and is %.80q.",
 			name).About("filename")
 	}
 	return clean[:min(len(clean), 255)], nil

@@ -57,6 +57,7 @@ func New(c Config, box Mailbox) *Bus {
 // Run serves the socket until ctx ends. Then it announces bus.shutdown, accepts nobody, and gives
 // the components ShutdownTimeout to leave before it closes their connections.
 func (b *Bus) Run(ctx context.Context) error {
+	// Fails early and leaves nothing behind.
 	l, err := b.listen(ctx)
 	if err != nil {
 		return err
@@ -130,7 +131,7 @@ func (b *Bus) listen(ctx context.Context) (net.Listener, error) {
 	// Two buses on one path would each get some of the components.
 	if conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path); err == nil {
 		_ = conn.Close()
-		return nil, fault.New(fault.Conflict, "A bus listens on %s already.", path)
+		return nil, fault.New(fault.Conflict, "Another bus is already listening on %s.", path)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, cannotListen(err, path)
@@ -163,7 +164,7 @@ func ownFolder(dir string) error {
 		return cannotListen(err, dir)
 	}
 	if stat, ok := info.Sys().(*syscall.Stat_t); !info.IsDir() || !ok || int(stat.Uid) != os.Getuid() {
-		return fault.New(fault.Conflict, "%s belongs to somebody else. Say with AMP_BUS_SOCKET where the socket goes.", dir)
+		return fault.New(fault.Conflict, "%s belongs to another user. Set AMP_BUS_SOCKET to another path.", dir)
 	}
 	if err := os.Chmod(dir, 0o700); err != nil {
 		return cannotListen(err, dir)
@@ -173,7 +174,7 @@ func ownFolder(dir string) error {
 
 // cannotListen is an error about the socket or its folder.
 func cannotListen(err error, path string) error {
-	return fault.Wrap(err, fault.StoreReadOnly, "Cannot make the socket of the bus at %s.", path)
+	return fault.Wrap(err, fault.StoreReadOnly, "Cannot create the bus socket at %s.", path)
 }
 
 // join adds a component, unless its name is taken or the bus is full.

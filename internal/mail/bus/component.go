@@ -184,6 +184,7 @@ func (l *line) handle(ctx context.Context, r request) (any, error) {
 		}
 		return l.bus.gateway.handle(ctx, r)
 	}
+	// The methods of the bus. Everything they return is encoded by answer.
 	do := map[string]func(request) (any, error){
 		"bus.deregister": l.deregister, "bus.heartbeat": l.heartbeat, "bus.discover": l.discover, "bus.send": l.send,
 		"bus.broadcast": l.broadcast,
@@ -318,6 +319,7 @@ func (l *line) broadcast(r request) (any, error) {
 		return nil, err
 	}
 	text := push("bus.message", letter{From: l.me.Name, Payload: p.Payload, Timestamp: stamp()})
+	// Components whose queue is full are missing from the list.
 	names := []string{}
 	for _, c := range l.bus.others(l.me.Name) {
 		if c.enqueue(text) {

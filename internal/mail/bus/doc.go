@@ -7,6 +7,14 @@
 // component inside the bus: it has the agent's folder (mailbox), sends mail with amp.send, and
 // publishes mail that arrives to the topic amp.inbound.
 //
+// # A session
+//
+//	→ {"jsonrpc":"2.0","id":1,"method":"bus.register","params":{"name":"planner","role":"worker"}}
+//	← {"jsonrpc":"2.0","result":{"status":"registered","heartbeat_interval_ms":10000,…},"id":1}
+//	→ {"jsonrpc":"2.0","id":2,"method":"bus.subscribe","params":{"topic":"amp.inbound"}}
+//	← {"jsonrpc":"2.0","result":{"status":"subscribed","topic":"amp.inbound"},"id":2}
+//	← {"jsonrpc":"2.0","method":"bus.topic","params":{"topic":"amp.inbound","from":"gateway",…}}
+//
 // # What is promised
 //
 // Nothing is stored. A component that is not connected gets nothing, and one that does not read

@@ -160,6 +160,7 @@ func (g *gateway) fetch(ctx context.Context, wait time.Duration) bool {
 		g.reportError(err)
 		return false
 	}
+	// A partial failure is no error; the next round asks again.
 	got, err := box.Fetch(ctx, mailbox.Fetching{Wait: wait})
 	if err != nil && ctx.Err() == nil {
 		g.reportError(err)

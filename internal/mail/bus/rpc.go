@@ -145,6 +145,8 @@ func encode(v any) []byte {
 
 // readLine reads a line of at most so many bytes. A longer one is read to its end without being kept,
 // and is an rpcError: the connection goes on with the next line.
+//
+// The limit does not count the line feed.
 func readLine(r *bufio.Reader, most int) ([]byte, error) {
 	var line []byte
 	tooLong := false

@@ -26,9 +26,10 @@ type (
 	}
 	// Me is the answer to an agent about itself.
 	Me struct {
-		Address             string               `json:"address"`
-		Alias               string               `json:"alias"`
-		Delivery            Delivery             `json:"delivery"`
+		Address  string   `json:"address"`
+		Alias    string   `json:"alias"`
+		Delivery Delivery `json:"delivery"`
+		// Fingerprint is that of the current public key, "" for an agent that has none.
 		Fingerprint         string               `json:"fingerprint"`
 		RegisteredAt        string               `json:"registered_at"`
 		LastSeenAt          string               `json:"last_seen_at"`
@@ -188,6 +189,7 @@ func (d *Directory) List(ctx context.Context, who roster.Identity, q Query) (Age
 		return out, fault.New(fault.TenantDenied, "You may list the agents of %q, which is your own tenant.",
 			who.Workspace).About("tenant")
 	}
+	// Addresses are lower case; aliases may not be.
 	search, last := strings.ToLower(q.Search), ""
 	// The roster has pages by name; search and total need all of them.
 	for name := ""; ; {

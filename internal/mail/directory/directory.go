@@ -41,7 +41,8 @@ type Directory struct {
 	options Options
 	core    protocol.Core
 
-	profiles ledger.View[Profile] // by the agent's id
+	// profiles is a view of the ledger, by the agent's id: every message asks for the recipient's.
+	profiles ledger.View[Profile]
 }
 
 // New makes a directory over a core whose ledger has Apply.
@@ -106,6 +107,7 @@ func (d *Directory) Agent(ctx context.Context, named string) (roster.Agent, erro
 // IDs finds the ids of agents by name, id or address, in the workspaces that the calling operator
 // may see. A name may be that of several agents; none is no error.
 func (d *Directory) IDs(ctx context.Context, name string) ([]string, error) {
+	// An id or a bare name parses as no address.
 	if address, err := d.options.Domains.Parse(name); err == nil && strings.Contains(name, "@") {
 		found, err := d.Find(ctx, d.options.Domains.Home(address))
 		if fault.Is(err, fault.NotFound) || err == nil && !wire.InScope(ctx, found.Workspace) {

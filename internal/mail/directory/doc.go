@@ -13,6 +13,13 @@
 // are shown once and stored as hashes. The secret of a webhook is sealed before it goes into the
 // ledger, which operators can read.
 //
+// # A registration, step by step
+//
+// parseRegistration checks the form (newcomer.go). checkMayRegister decides by the mode and the key of the
+// caller. Then one transaction: useInvite uses up an invite, and either enrol adds a new agent or
+// reissue gives an existing one a further API key. The answer has the API key, this once. Everything
+// that a registration changes is in that transaction, so a failure changes nothing.
+//
 // # Boundaries
 //
 // It must not know messages: queues and risk belong to package mail. Profiles are cached in memory

@@ -23,22 +23,22 @@ func (d *Directory) Routes() []wire.Route {
 	}
 	// Calls with an agent's key. They share one rate limit.
 	agents := []wire.Route{
-		{Method: "GET", Path: "/v1/agents/me", Summary: "The agent itself", Answer: Me{}, Handle: roster.Answer(d.Me)},
+		{Method: "GET", Path: "/v1/agents/me", Summary: "The calling agent", Answer: Me{}, Handle: roster.Answer(d.Me)},
 		{
 			Method: "PATCH", Path: "/v1/agents/me",
 			Summary: "Change alias, delivery, metadata, capabilities or communication policy", Request: ProfileDocument{},
 			Answer: Updated{}, Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, d.Change),
 		},
 		{
-			Method: "DELETE", Path: "/v1/agents/me", Summary: "Leave: the keys, the queue and the address go",
+			Method: "DELETE", Path: "/v1/agents/me", Summary: "Deregister: ends the keys, the queue and the address",
 			Answer: Deregistered{}, Handle: roster.Answer(d.Leave),
 		},
 		{
-			Method: "GET", Path: "/v1/agents/me/card", Summary: "The agent's card, not signed", Answer: Card{},
+			Method: "GET", Path: "/v1/agents/me/card", Summary: "The agent's card, unsigned", Answer: Card{},
 			Handle: roster.Answer(d.Card),
 		},
 		{
-			Method: "GET", Path: "/v1/agents", Summary: "The agents of the tenant", Query: append(page, wire.PageParams...),
+			Method: "GET", Path: "/v1/agents", Summary: "List the agents of the tenant", Query: append(page, wire.PageParams...),
 			Answer: AgentList{}, Handle: wire.Answer(http.StatusOK, d.getAgents),
 		},
 		{
@@ -46,7 +46,7 @@ func (d *Directory) Routes() []wire.Route {
 			Answer: Resolved{}, Handle: roster.AnswerAbout("address", d.Resolve),
 		},
 		{
-			Method: "GET", Path: "/v1/agents/{address}", Summary: "The same", Answer: Resolved{},
+			Method: "GET", Path: "/v1/agents/{address}", Summary: "The same as /v1/agents/resolve/{address}", Answer: Resolved{},
 			Handle: roster.AnswerAbout("address", d.Resolve),
 		},
 		{
@@ -59,7 +59,7 @@ func (d *Directory) Routes() []wire.Route {
 			Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, d.RotateKeys),
 		},
 		{
-			Method: "DELETE", Path: "/v1/auth/revoke-key", Summary: "Refuse the API key of this call from now on",
+			Method: "DELETE", Path: "/v1/auth/revoke-key", Summary: "Revoke the API key of this call",
 			Answer: RevokedKey{}, Handle: roster.Answer(d.RevokeKey),
 		},
 	}
@@ -69,15 +69,15 @@ func (d *Directory) Routes() []wire.Route {
 	// Calls with another key, or none: the handlers find out whose it is.
 	return append(agents, []wire.Route{
 		{
-			Method: "POST", Path: "/v1/register", Summary: "Register an agent; the key is shown this once",
+			Method: "POST", Path: "/v1/register", Summary: "Register an agent; the API key is shown once",
 			Request: RegisterDocument{}, Answer: Registered{}, Status: 201, Handle: d.postRegister,
 		},
 		{
-			Method: "GET", Path: "/v1/auth/user-key", Summary: "What an owner may know of their key", Answer: UserKey{},
+			Method: "GET", Path: "/v1/auth/user-key", Summary: "Describe the owner's key", Answer: UserKey{},
 			Handle: d.asOwner(roster.Answer(d.UserKey)),
 		},
 		{
-			Method: "GET", Path: "/v1/agents/owned", Summary: "The agents of an owner", Answer: OwnedList{},
+			Method: "GET", Path: "/v1/agents/owned", Summary: "List the agents of an owner", Answer: OwnedList{},
 			Handle: d.asOwner(roster.Answer(d.Owned)),
 		},
 		{
@@ -89,7 +89,7 @@ func (d *Directory) Routes() []wire.Route {
 			Auth: wire.Operator, Request: SuspendDocument{}, Answer: Suspension{}, Handle: d.postSuspend,
 		},
 		{
-			Method: "POST", Path: "/v1/agents/{id}/unsuspend", Summary: "Let an agent go on", Auth: wire.Operator,
+			Method: "POST", Path: "/v1/agents/{id}/unsuspend", Summary: "Resume a suspended agent", Auth: wire.Operator,
 			Answer: Suspension{}, Handle: roster.AnswerAbout("id", d.Resume),
 		},
 	}...)
@@ -172,6 +172,7 @@ func (d *Directory) takeRegistration(by roster.Identity, remote string) (roster.
 	return d.core.Roster.Take(roster.Identity{ID: "from:" + host, Name: host}, "registrations", registersPerMinute)
 }
 
+// getAgents answers GET /v1/agents. The cursor is the name of the last agent.
 func (d *Directory) getAgents(r *http.Request) (AgentList, error) {
 	limit, err := wire.Limit(r)
 	if err != nil {

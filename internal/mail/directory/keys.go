@@ -54,6 +54,7 @@ func (d *Directory) RotateKeys(ctx context.Context, who roster.Identity, body []
 	if err := d.CheckRevoked(ctx, fresh); err != nil {
 		return RotatedKeys{}, err
 	}
+	// Roster.Write also drops the cached identity, so that the next call is verified with the new key.
 	err = d.core.Roster.Write(ctx, func(tx *ledger.Tx) error {
 		a, err := d.core.Roster.AgentIn(tx, who.Workspace, who.ID)
 		if err != nil {
@@ -61,7 +62,7 @@ func (d *Directory) RotateKeys(ctx context.Context, who roster.Identity, body []
 		}
 		// who was read before the transaction: another rotation may have been faster.
 		if currentKey(a) != roster.Fingerprint(who.PublicKey) {
-			return fault.New(fault.Conflict, "The key was changed at the same moment. Sign with the one that is current now.")
+			return fault.New(fault.Conflict, "Another rotation replaced the key in the meantime. Sign with the current key.")
 		}
 		return d.replaceKey(tx, who, a, fresh)
 	})

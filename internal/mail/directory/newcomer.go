@@ -110,6 +110,7 @@ func (n *newcomer) readProof() {
 	if n.proof, err = base64.StdEncoding.DecodeString(text); err != nil || len(n.proof) != ed25519.SignatureSize {
 		n.Fail("proof", "should be an Ed25519 signature in base64.")
 	}
+	// A number by our client, a string from shell scripts.
 	raw, ok := n.Get("proof_timestamp")
 	n.proofAt, err = strconv.ParseInt(strings.Trim(string(raw), `"`), 10, 64)
 	if !ok || err != nil {

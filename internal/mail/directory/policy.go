@@ -10,7 +10,8 @@ import (
 // CommunicationPolicy is which recipients an agent may write to. The agent sets it for itself, as
 // a seat belt; the operators' policy is another thing, which the agent cannot change.
 type CommunicationPolicy struct {
-	Mode              string   `json:"mode"` // open or restricted
+	Mode string `json:"mode"` // open or restricted
+	// AllowedRecipients counts in the mode restricted only.
 	AllowedRecipients []string `json:"allowed_recipients,omitempty"`
 }
 
@@ -27,6 +28,7 @@ func (p *CommunicationPolicy) Allows(to amp.Address) bool {
 		}
 		// The domain with scope, tenant and provider.
 		full := strings.TrimPrefix(to.String(), to.Name+"@")
+		// *.example.com must not match evilexample.com: what follows the star begins with a dot.
 		rest, wild := strings.CutPrefix(domain, "*")
 		return full == domain || wild && (rest == "" || strings.HasPrefix(rest, ".") && strings.HasSuffix(full, rest))
 	})

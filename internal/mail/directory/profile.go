@@ -19,10 +19,11 @@ import (
 // the registration, changed as a whole by every PATCH, and ends with the agent. It is the body of
 // profile.changed, which operators can read, so the webhook's secret in it is sealed.
 type Profile struct {
-	Alias        string               `json:"alias,omitzero"`
-	WebhookURL   string               `json:"webhook_url,omitzero"`
-	Secret       []byte               `json:"secret,omitzero"`           // sealed; empty: derived from our key
-	PreferSocket *bool                `json:"prefer_websocket,omitzero"` // nil is true
+	Alias        string `json:"alias,omitzero"`
+	WebhookURL   string `json:"webhook_url,omitzero"`
+	Secret       []byte `json:"secret,omitzero"`           // sealed; empty: derived from our key
+	PreferSocket *bool  `json:"prefer_websocket,omitzero"` // nil is true
+	// Metadata is the agent's own. It is kept in the ledger, and no call returns it.
 	Metadata     wire.Raw             `json:"metadata,omitzero"`
 	Capabilities []string             `json:"capabilities,omitempty"`
 	Policy       *CommunicationPolicy `json:"communication_policy,omitzero"`
@@ -47,6 +48,7 @@ func (d *Directory) change(ctx context.Context, f *amp.Fields, agentID string, p
 		p.Alias = f.Text("alias", maxAlias)
 	}
 	if f.Has("metadata") {
+		// null and an absent value are the same here: no metadata.
 		raw, _ := f.Get("metadata")
 		if len(raw) > maxMetadata || len(raw) > 0 && raw.Kind() != '{' {
 			f.Fail("metadata", "should be an object of at most %d bytes.", maxMetadata)
@@ -145,6 +147,7 @@ func (d *Directory) box() cipher.AEAD {
 // Secret is the secret that signs the calls to an agent's webhook: its own, or one derived from
 // the core's key. It fails if the server's key is not the one that sealed it.
 func (d *Directory) Secret(workspace, agentID string, p Profile) (wire.Secret, error) {
+	// The derived secret is the same for as long as the key of the server is.
 	if len(p.Secret) == 0 {
 		return d.core.Outbox.SecretFor(workspace, agentID, 0), nil
 	}

@@ -16,11 +16,14 @@ import (
 
 // Registered is the answer to a registration, with the members that clients of all generations
 // read (MSG-16). APIKey is shown this once.
+//
+// A second registration of the same agent has the same members, with the new key.
 type Registered struct {
-	Address       string       `json:"address"`
-	ShortAddress  string       `json:"short_address"`
-	LocalName     string       `json:"local_name"`
-	AgentID       string       `json:"agent_id"`
+	Address      string `json:"address"`
+	ShortAddress string `json:"short_address"` // without a scope
+	LocalName    string `json:"local_name"`
+	AgentID      string `json:"agent_id"`
+	// TenantID and Tenant are the same: some clients read the one, some the other.
 	TenantID      string       `json:"tenant_id"`
 	Tenant        string       `json:"tenant"`
 	APIKey        string       `json:"api_key"`
@@ -55,6 +58,7 @@ func (d *Directory) Register(ctx context.Context, by roster.Identity, body []byt
 	if err := d.CheckRevoked(ctx, n.key); err != nil {
 		return Registered{}, err
 	}
+	// The ledger's actor: the operator or owner who registers it, or the agent itself.
 	actor := by
 	if by.ID == "" { // the ledger names the newcomer itself
 		actor = roster.Identity{ID: n.name, Kind: roster.HolderAgent, Name: n.name}
@@ -91,6 +95,7 @@ func (d *Directory) registerIn(tx *ledger.Tx, actor, by roster.Identity, n newco
 	if err := d.useInvite(tx, actor, by, &n); err != nil {
 		return a, false, err
 	}
+	// In the transaction: of two registrations of one name the second finds the first.
 	a, err = d.core.Roster.AgentIn(tx, n.tenant, n.rosterName())
 	switch {
 	case err == nil:
@@ -148,6 +153,7 @@ func (d *Directory) checkMayRegister(by roster.Identity, n *newcomer) error {
 
 // registrationClosed is the answer to a caller who lacks what the mode asks for: it names it.
 func (d *Directory) registrationClosed() error {
+	// What to do, for the model or person that reads the error; ByOwner and so on are never Open.
 	how := map[string]string{
 		ByOwner: "an owner's key in the header Authorization: Bearer uk_…, which an operator makes " +
 			"with `signalbox owners add`",
@@ -206,6 +212,7 @@ func (d *Directory) enrol(tx *ledger.Tx, actor, by roster.Identity, n *newcomer,
 		e.Owner = by.ID
 	}
 	a, err := d.core.Roster.Enrol(tx, actor, e, key)
+	// Only in the open mode is a workspace created for a new tenant.
 	if fault.Is(err, fault.NotFound) {
 		return a, fault.New(fault.TenantDenied, "There is no tenant %q here.", n.tenant).About("tenant")
 	}
@@ -223,7 +230,7 @@ func (d *Directory) checkProof(tx *ledger.Tx, n *newcomer, key ed25519.PublicKey
 	}
 	// The time of the transaction, since Prove compares proofs by it.
 	if off := tx.Now().Sub(time.Unix(n.proofAt, 0)); off.Abs() > proofWindow {
-		return fault.New(fault.Forbidden, "The proof is signed for %s, and now it is %s. Sign the time of now.",
+		return fault.New(fault.Forbidden, "The proof is signed for %s, and the time is %s. Sign the current time.",
 			amp.Stamp(time.Unix(n.proofAt, 0)), amp.Stamp(tx.Now())).About("proof_timestamp")
 	}
 	own := d.options.Domains.Own
@@ -300,6 +307,7 @@ func (d *Directory) replaceKey(tx *ledger.Tx, actor roster.Identity, a roster.Ag
 func (d *Directory) explainTaken(ctx context.Context, n *newcomer, err error) error {
 	e, isFault := errors.AsType[*fault.Error](err)
 	switch {
+	// The address of an agent that left is held for a while, which the roster explains in its own words.
 	case errors.Is(err, errTaken), isFault && e.Code == fault.AlreadyExists && e.Field == "name":
 		message := "The name %q is taken in the tenant %q. If the agent is yours, register it with its current key, its " +
 			"owner's key or a proof; else take another name."

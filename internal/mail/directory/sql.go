@@ -46,6 +46,7 @@ func applyProfile(tx *store.Tx, e *ledger.Entry) error {
 	return nil
 }
 
+// applyRevoked adds or replaces a revocation: the newest reason counts.
 func applyRevoked(tx *store.Tx, e *ledger.Entry, b *revoked) {
 	tx.Exec(`INSERT INTO mail_revocation (fingerprint, address, revoked_at, reason, superseded_by)
 VALUES ($1, $2, $3, $4, $5)
@@ -101,6 +102,7 @@ func (d *Directory) Replaced(ctx context.Context, address, key string) string {
 	}
 	var before string
 	// Without an answer nothing is said, and the other provider refuses the new key for now.
+	// Address and new key, so that a key which moved between agents is not mixed up.
 	_ = d.core.DB.QueryRow(ctx, "SELECT fingerprint FROM mail_revocation WHERE superseded_by = $1 AND address = $2",
 		[]any{roster.Fingerprint(parsed), address}, &before)
 	return before

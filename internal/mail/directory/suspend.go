@@ -52,6 +52,7 @@ func (d *Directory) Suspend(ctx context.Context, by roster.Identity, name string
 	if err != nil {
 		return Suspension{}, err
 	}
+	// The zero time is "until somebody resumes it".
 	var until time.Time
 	if o.Hours > 0 {
 		until = d.core.Now().Add(time.Duration(math.Round(o.Hours * float64(time.Hour))))

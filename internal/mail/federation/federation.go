@@ -136,9 +136,10 @@ func QueueTarget(queue string) (Target, bool) {
 func CheckTime(at, now time.Time) error {
 	switch off := at.Sub(now); {
 	case off > time.Minute:
-		return fault.New(fault.TimestampFuture, "%s is more than a minute ahead of us. Set the clock.", amp.Stamp(at))
+		return fault.New(fault.TimestampFuture,
+			"The timestamp %s is more than a minute in the future. Check your clock.", amp.Stamp(at))
 	case off < -5*time.Minute:
-		return fault.New(fault.TimestampExpired, "%s is more than five minutes past.", amp.Stamp(at))
+		return fault.New(fault.TimestampExpired, "The timestamp %s is more than five minutes old.", amp.Stamp(at))
 	}
 	return nil
 }

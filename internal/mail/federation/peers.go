@@ -112,12 +112,13 @@ func (f *Federation) discover(ctx context.Context, domain string, listed bool) (
 		// MSG-23: the record may have either form of the fingerprint.
 		if print != "" && !slices.Contains(amp.Fingerprints(key), print) {
 			return peer{}, fault.New(fault.ProviderNotTrusted,
-				"The key of %s is not the one that its records in the domain name system or the registry name.", domain)
+				"The key of %s does not match the fingerprint in its DNS record or in the registry.", domain)
 		}
 	}
 	// A server that serves another provider would otherwise speak for this one.
 	if doc.Provider != domain {
-		return peer{}, fault.New(fault.ProviderNotTrusted, "Where %s should be is %.254q.", domain, doc.Provider)
+		return peer{}, fault.New(fault.ProviderNotTrusted, "The server of %s says that it is the provider %.254q.",
+			domain, doc.Provider)
 	}
 	if err := secureURL(doc.Endpoint); err != nil {
 		return peer{}, err
@@ -196,7 +197,7 @@ func (f *Federation) getDocument(ctx context.Context, address string, into any) 
 	}
 	unreachable := func(err error) error {
 		return fault.Wrap(err, fault.ProviderNotTrusted,
-			"Nothing is known of the provider: %.254q does not answer as it should.", address)
+			"The provider cannot be discovered: %.254q did not return a valid document.", address)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {

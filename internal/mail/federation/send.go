@@ -48,6 +48,7 @@ func (f *Federation) Send(ctx context.Context, to Target, p *Parcel) (Reply, *de
 		return Reply{}, &r
 	}
 	defer func() { _ = res.Body.Close() }()
+	// Read in any case, so that the connection can be used again.
 	answer, _ := io.ReadAll(io.LimitReader(res.Body, maxDocument)) // the status has decided
 	if name, mesh := to.Host(); mesh && res.StatusCode == http.StatusUnauthorized {
 		// A wrong secret is an error of configuration, not of the message: it must not end it.

@@ -156,7 +156,7 @@ func (f *Federation) VerifyHost(c HostCall, body []byte) (proved bool, err error
 // was right.
 func unprovenHost() error {
 	return fault.New(fault.Unauthenticated,
-		"The header X-Forwarded-From is believed of a host that proves itself: X-AMP-Mesh-Auth has to be v1= and the "+
-			"HMAC-SHA256, with the secret that both hosts have, of X-AMP-Timestamp, X-Forwarded-From and the SHA-256 of the "+
-			"body in hex, with dots between. An agent sends its key as Authorization: Bearer ….")
+		"X-Forwarded-From is accepted only with a proof: X-AMP-Mesh-Auth must be v1= and the hex HMAC-SHA256, with the "+
+			"secret that both hosts share, over X-AMP-Timestamp, X-Forwarded-From and the hex SHA-256 of the body, joined "+
+			"with dots. An agent sends its key as Authorization: Bearer ….")
 }

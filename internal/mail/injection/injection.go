@@ -112,6 +112,8 @@ var tricks = []trick{
 
 // Scan returns the categories that it finds in the texts, each once; nil for none. Every text is
 // searched by itself.
+//
+// It has no state and may be called from any goroutine.
 func Scan(texts ...string) []string {
 	var found []string
 	for _, text := range texts {

@@ -69,6 +69,8 @@ const (
 )
 
 // refusal is a reason to reject a file. Other errors are failures of the scan itself.
+//
+// Its text is shown to the sender.
 type refusal struct{ why string }
 
 func (r refusal) Error() string { return r.why }
@@ -95,7 +97,7 @@ func File(file io.ReaderAt, size int64, declared string) (status, note string, e
 		return "", "", err
 	}
 	if len(in.flags) > 0 {
-		return Suspicious, "The text has marks of an attempt to take its reader over: " + strings.Join(in.flags, ", ") + ".",
+		return Suspicious, "The text has marks of prompt injection: " + strings.Join(in.flags, ", ") + ".",
 			nil
 	}
 	return Clean, "", nil
@@ -157,6 +159,8 @@ func mismatch(head []byte, declared string) error {
 }
 
 // trimRune removes the bytes of a character that was cut in half at the end.
+//
+// A text is cut at 512 bytes or at maxText, which may be inside a character.
 func trimRune(head []byte) []byte {
 	for i := 0; i < utf8.UTFMax && len(head) > 0 && !utf8.Valid(head); i++ {
 		head = head[:len(head)-1]

@@ -33,7 +33,7 @@ const (
 // uploaded before one fails are left to expire with the provider.
 func upload(ctx context.Context, as *caller, r *Registration, files []string) ([]Attachment, error) {
 	if len(files) > maxFiles {
-		return nil, fault.New(fault.TooManyAttachments, "A message brings at most %d attachments, and these are %d.",
+		return nil, fault.New(fault.TooManyAttachments, "A message can have at most %d attachments, and this one has %d.",
 			maxFiles, len(files))
 	}
 	var all []Attachment
@@ -57,7 +57,7 @@ func uploadOne(ctx context.Context, as *caller, r *Registration, path string) (A
 	}
 	if info.Size() > maxFile {
 		return Attachment{},
-			fault.New(fault.AttachmentTooLarge, "%s has %d bytes; the most is %d.", path, info.Size(), maxFile)
+			fault.New(fault.AttachmentTooLarge, "%s has %d bytes; the limit is %d.", path, info.Size(), maxFile)
 	}
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -83,7 +83,8 @@ func uploadOne(ctx context.Context, as *caller, r *Registration, path string) (A
 	// The id becomes part of URLs below.
 	if !amp.IDForm.MatchString(at.ID) {
 		return Attachment{},
-			fault.New(fault.Internal, "%s calls the attachment %.80q, which cannot be used.", r.Provider, oneLine(at.ID, 80))
+			fault.New(fault.Internal, "%s returned %.80q as the id of the attachment, which is invalid.", r.Provider,
+				oneLine(at.ID, 80))
 	}
 	// The upload URL is the provider's word, and the file is not for everybody.
 	if err := checkNoDowngrade(r.APIURL, at.URL); err != nil {
@@ -99,10 +100,12 @@ func uploadOne(ctx context.Context, as *caller, r *Registration, path string) (A
 }
 
 // putBytes uploads to a signed URL. It sends no key: the URL may be another server's.
+//
+// The provider's headers come last: it may insist on a type.
 func putBytes(ctx context.Context, address string, content []byte, media string, headers map[string]string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPut, address, bytes.NewReader(content))
 	if err != nil {
-		return fault.Wrap(err, fault.Internal, "The provider gave an address to upload to that cannot be used.")
+		return fault.Wrap(err, fault.Internal, "The provider returned an invalid upload URL.")
 	}
 	req.Header.Set("Content-Type", media)
 	for name, value := range headers {
@@ -117,6 +120,7 @@ func putBytes(ctx context.Context, address string, content []byte, media string,
 func awaitScan(ctx context.Context, as *caller, r *Registration, id string) (Attachment, error) {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
+	// Our provider has the verdict at once; others take seconds.
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, scanStep) {
 		var status struct {
 			Attachment
@@ -130,7 +134,7 @@ func awaitScan(ctx context.Context, as *caller, r *Registration, id string) (Att
 		case "pending":
 		case "rejected":
 			return Attachment{},
-				fault.New(fault.AttachmentRejected, "The provider's scan rejects %s. Send the message without it.",
+				fault.New(fault.AttachmentRejected, "The provider's scan rejected %s. Send the message without it.",
 					oneLine(status.Filename, 255))
 		default:
 			return status.Attachment, nil
@@ -188,8 +192,9 @@ func (b *Box) Download(ctx context.Context, m *Message, a Attachment, dir string
 	}
 	// The size bounds how much is read into memory.
 	if a.Size < 0 || a.Size > maxFile {
-		return "", fault.New(fault.AttachmentTooLarge, "%s has %d bytes; the most is %d.", name, a.Size, maxFile)
+		return "", fault.New(fault.AttachmentTooLarge, "%s has %d bytes; the limit is %d.", name, a.Size, maxFile)
 	}
+	// Read into memory, at most a.Size bytes.
 	content, err := b.attachment(ctx, m, a)
 	if err != nil {
 		return "", err
@@ -233,7 +238,7 @@ func (b *Box) attachment(ctx context.Context, m *Message, a Attachment) ([]byte,
 	as, address := newCaller(""), a.URL
 	if address == "" {
 		if !amp.IDForm.MatchString(a.ID) {
-			return nil, fault.New(fault.AttachmentNotFound, "The message says neither where %s is nor what it is called.",
+			return nil, fault.New(fault.AttachmentNotFound, "The message has neither a URL nor an id for the attachment %s.",
 				safeName(a.Filename))
 		}
 		as, address = newCaller(r.apiKey), r.APIURL+"/attachments/"+a.ID+"/download"

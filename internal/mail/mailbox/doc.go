@@ -25,6 +25,13 @@
 // are replaced as a whole, by rename. Every function that changes the folder holds its lock
 // (lock.go), which other processes of ours respect; the bash clients do not.
 //
+// # A fetch, step by step
+//
+// Poll a page. Under the lock: skip ids that were fetched before; for every other message decide the
+// trust (assess), write its file, append its id to replay_db. Release the lock, and acknowledge what is
+// on disk. Repeat until a page brings nothing new. If the process ends anywhere in between, the next
+// fetch gets the same page and continues.
+//
 // # What a provider says
 //
 // Everything that a provider or a sender wrote is foreign text: it is cut, and stripped of control

@@ -30,10 +30,10 @@ type Fetching struct {
 // Fetched is the result of a fetch. New messages are on disk. Refused and Failed are no errors of
 // the fetch as long as something was fetched.
 type Fetched struct {
-	New     []Message
-	Known   int      // messages that were fetched before
-	Refused []string // reasons for messages that cannot be stored; they stay with the provider
-	Failed  []error  // one for each provider that could not be polled to the end
+	New     []Message // in the order of the providers' queues, oldest first
+	Known   int       // messages that were fetched before
+	Refused []string  // reasons for messages that cannot be stored; they stay with the provider
+	Failed  []error   // one for each provider that could not be polled to the end
 }
 
 // Fetch polls every provider, or one, stores new messages and acknowledges them. A provider that
@@ -253,6 +253,8 @@ func (b *Box) recordSeen(id string) error {
 // readSeen is the set of ids that were fetched before: those of replay_db, from which it removes old
 // lines, and those of the messages in the folder, which other clients may have fetched. The caller
 // holds the lock.
+//
+// A message that was removed from the folder is found in replay_db, and not fetched again.
 func (b *Box) readSeen() (map[string]bool, error) {
 	seen := map[string]bool{}
 	messages, _, err := b.List(Inbox)
@@ -272,6 +274,7 @@ func (b *Box) readSeen() (map[string]bool, error) {
 	defer func() { _ = f.Close() }()
 	var kept strings.Builder
 	old := 0
+	// The file is read as a whole for every page; it has a week of ids at most.
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
 		id, at, _ := strings.Cut(lines.Text(), "|")
@@ -316,7 +319,7 @@ func (b *Box) Waiting(ctx context.Context, r *Registration) (int, error) {
 	}
 	// A negative count would make the sum below look like an empty queue.
 	if page.Remaining < 0 {
-		return 0, fault.New(fault.Internal, "%s counts %d messages.", r.Provider, page.Remaining)
+		return 0, fault.New(fault.Internal, "%s returned a negative number of messages, %d.", r.Provider, page.Remaining)
 	}
 	return len(page.Messages) + page.Remaining, nil
 }

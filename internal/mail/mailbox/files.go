@@ -118,6 +118,8 @@ func (o object) part(name string) object {
 }
 
 // set puts a value under each of the names.
+//
+// Both spellings of a member get the same value, so that no client reads an old one.
 func (o object) set(v any, names ...string) {
 	raw, err := encode(v, "")
 	if err != nil {

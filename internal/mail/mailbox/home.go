@@ -67,6 +67,8 @@ const (
 
 // find is the folder of the agent, "" if it does not exist. By name or id it looks in the index,
 // then for a folder of that name, then at the single agent of the root.
+//
+// Names are compared without case, since addresses are lower case and people are not.
 func (w Where) find() (string, error) {
 	if w.Dir != "" {
 		return existing(w.Dir), nil

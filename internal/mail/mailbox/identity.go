@@ -92,7 +92,7 @@ func Init(w Where, name, tenant string) (*Box, error) {
 	}
 	// Keys without a configuration are from a failed copy or a damaged folder, and may be registered.
 	if _, err := os.Stat(b.keyFile(privateFile)); err == nil {
-		return nil, fault.New(fault.AlreadyExists, "There are keys in %s, and no %s beside them. Move one of the two away.",
+		return nil, fault.New(fault.AlreadyExists, "%s has keys and no %s. Move the keys away, or restore the file.",
 			b.Dir, configFile)
 	}
 	if _, b.key, err = ed25519.GenerateKey(nil); err != nil {
@@ -101,6 +101,7 @@ func Init(w Where, name, tenant string) (*Box, error) {
 	if err := b.writeKey(privateFile, b.key); err != nil {
 		return nil, err
 	}
+	// All of them, since the bash clients expect them.
 	for _, folder := range []string{"registrations", "messages/inbox", "messages/sent", "attachments"} {
 		if err := os.MkdirAll(filepath.Join(b.Dir, filepath.FromSlash(folder)), 0o700); err != nil {
 			return nil, unwritable(err, b.Dir)
@@ -157,6 +158,7 @@ func publicPEM(key ed25519.PrivateKey) string {
 	return strings.TrimSpace(roster.EncodePublicKey(public(key)))
 }
 
+// stamp is the time of now, as the protocol writes it.
 func (b *Box) stamp() string { return amp.Stamp(b.now()) }
 
 const (
@@ -165,6 +167,7 @@ const (
 	nextFile    = "next.pem" // only ours: the key of an unfinished rotation
 )
 
+// keyFile is the path of a key.
 func (b *Box) keyFile(name string) string { return filepath.Join(b.Dir, "keys", name) }
 
 // readKey reads a private key. Errors never contain any of its text.
@@ -173,6 +176,7 @@ func (b *Box) readKey(name string) (ed25519.PrivateKey, error) {
 	if err != nil {
 		return nil, err
 	}
+	// PKCS #8, as OpenSSL writes Ed25519 keys.
 	block, _ := pem.Decode(text)
 	if block == nil {
 		return nil, errors.New("it is not PEM")

@@ -78,6 +78,7 @@ func (r *Registration) keyOf(ctx context.Context, address string) string {
 	}
 	var agent struct{ Fingerprint string }
 	// without an answer it is not believed
+	// Only asked if a key changed, which is rare.
 	_ = newCaller(r.apiKey).call(ctx, http.MethodGet, r.APIURL+"/agents/resolve/"+url.PathEscape(address), nil, &agent)
 	return agent.Fingerprint
 }
@@ -101,7 +102,8 @@ func (b *Box) Accept(address string) (Trusting, error) {
 		}
 		sender, ok := known[address]
 		if !ok || sender.Offered == "" {
-			return fault.New(fault.NotFound, "No message of %.254s has come with another key than it had before.", address)
+			return fault.New(fault.NotFound,
+				"No message from %.254s had an unexpected key: there is nothing to accept.", address)
 		}
 		out.Before, out.Now = sender.Fingerprint, sender.Offered
 		known[address] = knownSender{Fingerprint: sender.Offered, Since: b.stamp()}

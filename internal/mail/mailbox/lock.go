@@ -16,6 +16,7 @@ func lock(dir string) (unlock func(), err error) {
 		return nil, unwritable(err, dir)
 	}
 	path := filepath.Join(dir, lockFile)
+	// The file stays: removing it would let two processes hold locks on two files of the same name.
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, unwritable(err, path)

@@ -196,6 +196,8 @@ func glob(dir string) string {
 }
 
 // MarkRead marks a message as read, in both members that clients look at.
+//
+// A message that another process removed in the meantime is not an error.
 func (b *Box) MarkRead(m *Message) error {
 	if m.Read {
 		return nil

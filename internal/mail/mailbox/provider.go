@@ -69,7 +69,7 @@ func (c *caller) call(ctx context.Context, method, address string, body, answer 
 		return err
 	}
 	if err := json.Unmarshal(text, answer); err != nil {
-		return fault.Wrap(err, fault.Internal, "%s answers, and not as a mail provider does. Check the address.",
+		return fault.Wrap(err, fault.Internal, "%s is not a mail provider: its answer cannot be read. Check the address.",
 			req.URL.Host)
 	}
 	return nil
@@ -92,9 +92,11 @@ func (c *caller) do(req *http.Request, most int64) ([]byte, error) {
 	defer func() { _ = res.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(res.Body, most+1))
 	if err != nil {
-		return nil, fault.Wrap(err, Unreachable, "The answer of %s broke off. Try again.", req.URL.Host)
+		return nil, fault.Wrap(err, Unreachable,
+			"The connection to %s broke before the answer was complete. Try again.", req.URL.Host)
 	}
 	switch {
+	// Redirects were followed or refused before.
 	case res.StatusCode < 200 || res.StatusCode > 299:
 		return nil, readError(req.URL.Host, res, text)
 	case int64(len(text)) > most:
@@ -122,6 +124,7 @@ func readError(host string, res *http.Response, text []byte) error {
 	if len(e.Suggestions) > 0 && !strings.Contains(message, e.Suggestions[0]) {
 		message += " Free are: " + oneLine(strings.Join(e.Suggestions, ", "), 200) + "."
 	}
+	// The provider's own code, so that callers can tell name_taken from rate_limited.
 	out := fault.New(fault.Code(oneLine(e.Error, 64)), "%s", message).About(oneLine(e.Field, 64)).With("status",
 		res.StatusCode)
 	for name, value := range e.Details {
@@ -187,7 +190,7 @@ func discover(ctx context.Context, base string) (found, error) {
 // would follow unencrypted.
 func checkNoDowngrade(from, to string) error {
 	if strings.HasPrefix(from, "https:") && !strings.HasPrefix(to, "https:") {
-		return fault.New(fault.InvalidField, "%s says that its API is at %.200q, which is not encrypted. That is refused.",
+		return fault.New(fault.InvalidField, "%s names %.200q as the address of its API, which is not encrypted. Refused.",
 			from, to)
 	}
 	return nil

@@ -42,7 +42,7 @@ func (b *Box) register(ctx context.Context, j Joining) (Registration, error) {
 	// Registering again by accident would leave an API key behind that nobody revokes.
 	if before != nil && !j.Again {
 		return Registration{},
-			fault.New(fault.AlreadyExists, "%s is registered there already, as %s. `--again` gets it a new key.", b.Name,
+			fault.New(fault.AlreadyExists, "%s is already registered there, as %s. Get a new API key with `--again`.", b.Name,
 				before.Address)
 	}
 	body, as := b.registrationRequest(ctx, j, at, before)
@@ -102,6 +102,7 @@ func (b *Box) registrationRequest(ctx context.Context, j Joining, at found,
 			body[name] = value
 		}
 	}
+	// An empty key is a call without one.
 	as := newCaller(j.UserKey)
 	tenant := j.Tenant
 	if before != nil {
@@ -157,6 +158,7 @@ func (b *Box) saveRegistration(at found, a answer) (Registration, error) {
 	if r.APIURL == "" {
 		r.APIURL = at.endpoint
 	}
+	// MSG-16: not every provider sends it.
 	if r.RouteURL == "" {
 		r.RouteURL = r.APIURL + "/route"
 	}

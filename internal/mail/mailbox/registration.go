@@ -85,6 +85,7 @@ func (b *Box) readRegistrations() error {
 		}
 		b.Registrations = append(b.Registrations, r)
 	}
+	// ReadDir sorts by domain, which means nothing here.
 	slices.SortStableFunc(b.Registrations, func(x, y Registration) int {
 		if px, py := x.Provider == b.Provider, y.Provider == b.Provider; px != py {
 			if px {
@@ -112,6 +113,7 @@ func (b *Box) writeRegistration(r *Registration) error {
 	if r.rest == nil {
 		r.rest = object{}
 	}
+	// Everything in both spellings; fetchUrl is what generation B polls.
 	for _, m := range []struct {
 		value string
 		names []string

@@ -66,6 +66,7 @@ func (b *Box) announceKey(ctx context.Context, r *Registration) error {
 	var out struct {
 		APIKey string `json:"api_key"`
 	}
+	// The proof is over the PEM text as it is sent, without a line feed: the form that most providers take.
 	err := as.call(ctx, http.MethodPost, r.APIURL+"/auth/rotate-keys", map[string]string{
 		"new_public_key": pem, "key_algorithm": "Ed25519",
 		"proof": base64.StdEncoding.EncodeToString(ed25519.Sign(b.key, []byte(pem))),
@@ -103,7 +104,7 @@ func (b *Box) rotateAPIKeys(ctx context.Context) error {
 			return err
 		}
 		if out.APIKey == "" {
-			return fault.New(fault.Internal, "%s answers, and not with a key.", r.Provider)
+			return fault.New(fault.Internal, "%s did not return an API key.", r.Provider)
 		}
 		r.apiKey = out.APIKey
 		if err := b.writeRegistration(r); err != nil {

@@ -21,21 +21,21 @@ type Draft struct {
 	To        string
 	Subject   string
 	Body      string
-	Priority  string // normal when empty
-	Type      string // request when empty
-	Context   json.RawMessage
-	InReplyTo string
-	ThreadID  string
-	Files     []string
-	Receipt   bool   // ask for a receipt of the delivery
-	Key       string // idempotency key; a random one when empty
+	Priority  string          // normal when empty
+	Type      string          // request when empty
+	Context   json.RawMessage // a JSON object, nil for none
+	InReplyTo string          // the id of the message that it answers
+	ThreadID  string          // a hint: the provider decides
+	Files     []string        // paths, uploaded before the message is sent
+	Receipt   bool            // ask for a receipt of the delivery
+	Key       string          // idempotency key; a random one when empty
 }
 
 // Receipt is the provider's answer about an accepted message, with the addresses that were used.
 type Receipt struct {
-	ID       string   `json:"id"`
-	Status   string   `json:"status"`
-	Method   string   `json:"method"`
+	ID       string   `json:"id"`     // the provider's
+	Status   string   `json:"status"` // delivered, queued or quarantined
+	Method   string   `json:"method"` // relay, websocket, webhook, mesh or federation
 	GateID   string   `json:"gate_id,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
 	From     string   `json:"from"`
@@ -55,6 +55,7 @@ func (b *Box) keyFor(r *Registration) ed25519.PrivateKey {
 // id. The recipient's address is expanded before it is signed, so that the recipient sees the
 // signed spelling.
 func (b *Box) Send(ctx context.Context, d Draft) (Receipt, error) {
+	// The recipient's provider decides which of the agent's addresses is used.
 	r, err := b.registration(d.From, d.To)
 	if err != nil {
 		return Receipt{}, err
@@ -83,6 +84,8 @@ func (b *Box) Send(ctx context.Context, d Draft) (Receipt, error) {
 
 // flat is the body of a request to route a message, in its flat shape. Members without a value are
 // absent, not null.
+//
+// The signature covers the parts that MSG-37 names, not the whole body.
 type flat struct {
 	To             string          `json:"to"`
 	Subject        string          `json:"subject"`
@@ -140,9 +143,10 @@ func (b *Box) route(ctx context.Context, as *caller, r *Registration, to string,
 // keepSent stores a copy under the id that the provider gave the message, since replies refer to it.
 func (b *Box) keepSent(r *Registration, body flat, sent Receipt) error {
 	if !amp.IDForm.MatchString(sent.ID) {
-		return fault.New(fault.Internal, "%s took the message, and calls it %.80q, under which no copy can be kept.",
+		return fault.New(fault.Internal, "%s accepted the message and returned the invalid id %.80q: no copy was stored.",
 			r.Provider, sent.ID)
 	}
+	// Our own clock: the provider's time is not part of its answer.
 	now := b.stamp()
 	file := map[string]any{
 		"id": sent.ID,

@@ -35,6 +35,9 @@ const ahead = time.Minute
 // assess decides the trust of a message that was fetched with a registration, and updates the known
 // keys. It verifies by itself (MSG-92): the provider's verdict can lower the trust, and its flags
 // are added to ours.
+//
+// Untrusted is the start, and every check that fails returns it with a reason. Only a message that
+// passes all of them is External or Verified.
 func (b *Box) assess(ctx context.Context, m *Message, senderKey string, r *Registration,
 	known map[string]knownSender,
 ) Security {
@@ -42,6 +45,7 @@ func (b *Box) assess(ctx context.Context, m *Message, senderKey string, r *Regis
 	s := Security{Trust: Untrusted, Flags: m.scan()}
 	// What the provider found, as sent with the message. Its texts are foreign too.
 	theirs := m.Security
+	// At most 32 and 64 characters each: they are printed.
 	for _, flag := range theirs.Flags {
 		if flag = oneLine(flag, 64); !slices.Contains(s.Flags, flag) && len(s.Flags) < 32 {
 			s.Flags = append(s.Flags, flag)
@@ -60,6 +64,7 @@ func (b *Box) assess(ctx context.Context, m *Message, senderKey string, r *Regis
 		s.Reason = "the provider does not trust it"
 		return s
 	}
+	// The least that a good signature is worth.
 	s.Trust, s.VerifiedAt = External, now.UTC().Format("2006-01-02T15:04:05Z")
 	from, _ := r.domains().Parse(m.Envelope.From) // distrustReason has parsed it
 	// Verified takes both: our own finding that the tenant is ours, and a provider that does not object.
@@ -81,7 +86,7 @@ func (m *Message) distrustReason(senderKey string, r *Registration, now time.Tim
 		return "it is for another address"
 	}
 	if _, err := r.domains().Parse(e.From); err != nil {
-		return "the sender's address is none"
+		return "the sender's address is invalid"
 	}
 	if e.Signature == "" {
 		return "it is not signed"
@@ -129,6 +134,7 @@ func (m *Message) Foreign() bool {
 // Sender is the address to show as the sender's: a placeholder if the message is untrusted, since
 // the address in it proves nothing.
 func (m *Message) Sender() string {
+	// An address that cannot be parsed could contain anything, a quote that ends the attribute too.
 	if _, err := (amp.Domains{}).Parse(m.Envelope.From); err != nil || m.Security.Trust == Untrusted {
 		return "unknown@unverified"
 	}
@@ -165,6 +171,7 @@ func (m *Message) Text() string {
 	if m.Security.Trust == Untrusted {
 		b.WriteString("Says it is from: " + oneLine(m.Envelope.From, 254) + "\n")
 	}
+	// The subject is the sender's text as much as the message is.
 	b.WriteString("Subject: " + oneLine(m.Envelope.Subject, maxSubject) + "\n\n" + m.Payload.Message)
 	var more bytes.Buffer
 	if json.Compact(&more, m.Payload.Context) == nil && more.String() != "null" {

@@ -51,6 +51,8 @@ func Start(t testing.TB, address string, options ...func(*mail.Options)) *Node {
 }
 
 // StartLimited starts a node with rate limits; nil is those of the protocol.
+//
+// Two nodes with different domains are two providers; with the same domain and other databases, two hosts.
 func StartLimited(t testing.TB, address string, perAgent *int64, options ...func(*mail.Options)) *Node {
 	t.Helper()
 	o := mail.Options{
@@ -183,6 +185,7 @@ func (n *Node) Register(name, tenant string) *Agent {
 // Who is the agent as the roster identifies it now, by its API key.
 func (a *Agent) Who() roster.Identity {
 	a.T.Helper()
+	// Asked again every time: tests suspend agents and rotate keys.
 	who, err := a.Roster.Authenticate(context.Background(), a.APIKey)
 	if err != nil {
 		a.T.Fatal(err)
@@ -239,6 +242,8 @@ type Got struct {
 }
 
 // Mailbox polls the agent's queue, oldest first, without acknowledging.
+//
+// Over HTTP, so that the payload is what a client sees.
 func (a *Agent) Mailbox() []Got {
 	a.T.Helper()
 	var page struct{ Messages []Got }
@@ -285,6 +290,8 @@ func (n *Node) Shown(id string) mail.Summary {
 }
 
 // Code is the code of an error, "" for none.
+//
+// It compares errors of direct calls with the codes that clients get.
 func Code(err error) fault.Code {
 	if err == nil {
 		return ""

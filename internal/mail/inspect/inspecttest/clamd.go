@@ -49,6 +49,7 @@ func Start(t testing.TB, more string) inspect.Clam {
 	}
 	daemon := exec.CommandContext(t.Context(), program, "--config-file", config)
 	testbed.Background(t, daemon)
+	// Wait until the daemon listens.
 	testbed.Dial(t, "unix", socket)
 	return inspect.Clam(socket)
 }
