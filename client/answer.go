@@ -38,14 +38,14 @@ func readAnswer(r reply) (Answer, error) {
 	var a Answer
 	members, err := strict.Object(r.body)
 	if err != nil {
-		return a, &unreadableAnswer{fmt.Sprintf("the answer %s is not a JSON object: %s", r.status, err)}
+		return a, &unreadableError{fmt.Sprintf("the answer %s is not a JSON object: %s", r.status, err)}
 	}
 	if err := json.Unmarshal(members["status"], &a.Status); err != nil {
-		return a, &unreadableAnswer{fmt.Sprintf("the answer %s has no status", r.status)}
+		return a, &unreadableError{fmt.Sprintf("the answer %s has no status", r.status)}
 	}
 	var gate *string
 	if err := json.Unmarshal(members["gate_id"], &gate); err != nil {
-		return Answer{}, &unreadableAnswer{fmt.Sprintf("the answer %s has no gate_id", r.status)}
+		return Answer{}, &unreadableError{fmt.Sprintf("the answer %s has no gate_id", r.status)}
 	}
 	if gate != nil {
 		a.GateID = *gate
@@ -62,7 +62,7 @@ func readAnswer(r reply) (Answer, error) {
 	case a.Status == StatusPending && r.code == http.StatusAccepted && a.GateID != "":
 	default:
 		return Answer{},
-			&unreadableAnswer{fmt.Sprintf("the answer %s has the status %.40q, which does not go with it", r.status, a.Status)}
+			&unreadableError{fmt.Sprintf("the answer %s has the status %.40q, which does not go with it", r.status, a.Status)}
 	}
 	return a, nil
 }

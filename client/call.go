@@ -60,7 +60,7 @@ func (c *Client) do(ctx context.Context, r request) (reply, error) {
 	case err != nil:
 		return reply{}, c.noAnswer(ctx, attempt, err)
 	case len(body) > maxAnswer:
-		return reply{}, &unreadableAnswer{fmt.Sprintf("the answer %s is larger than %d bytes", res.Status, maxAnswer)}
+		return reply{}, &unreadableError{fmt.Sprintf("the answer %s is larger than %d bytes", res.Status, maxAnswer)}
 	case res.StatusCode != http.StatusOK && res.StatusCode != http.StatusAccepted:
 		return reply{}, readError(got)
 	}
@@ -74,7 +74,7 @@ func (c *Client) noAnswer(ctx, attempt context.Context, err error) error {
 		return context.Cause(ctx)
 	}
 	if attempt.Err() != nil {
-		return &unreadableAnswer{"no answer in time"}
+		return &unreadableError{"no answer in time"}
 	}
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err

@@ -131,7 +131,7 @@ func (c *Client) Wait(ctx context.Context, gateID string) (Answer, error) {
 		began := time.Now()
 		a, err := c.call(ctx, request{method: http.MethodGet, path: path, waits: c.longPoll})
 		if err == nil && a.GateID != gateID {
-			err = &unreadableAnswer{fmt.Sprintf("the answer is about the gate %.80q instead of %.80q", a.GateID, gateID)}
+			err = &unreadableError{fmt.Sprintf("the answer is about the gate %.80q instead of %.80q", a.GateID, gateID)}
 		}
 		switch {
 		case err == nil && a.Status != StatusPending:

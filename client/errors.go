@@ -43,10 +43,10 @@ func (e *Error) Error() string {
 	return text
 }
 
-// unreadableAnswer is the error of an answer that cannot be understood. It counts as no answer and is retried.
-type unreadableAnswer struct{ why string }
+// unreadableError is the error of an answer that cannot be understood. It counts as no answer and is retried.
+type unreadableError struct{ why string }
 
-func (e *unreadableAnswer) Error() string { return e.why }
+func (e *unreadableError) Error() string { return e.why }
 
 // longestRetryAfter limits the pause that a server can ask for.
 const longestRetryAfter = time.Minute

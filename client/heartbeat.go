@@ -52,11 +52,11 @@ func (c *Client) Heartbeat(ctx context.Context, h Heartbeat) (Pulse, error) {
 func readPulse(r reply) (Pulse, error) {
 	members, err := strict.Object(r.body)
 	if err != nil {
-		return Pulse{}, &unreadableAnswer{fmt.Sprintf("the answer %s is not a JSON object: %s", r.status, err)}
+		return Pulse{}, &unreadableError{fmt.Sprintf("the answer %s is not a JSON object: %s", r.status, err)}
 	}
 	var halt *bool
 	if err := json.Unmarshal(members["halt"], &halt); err != nil || halt == nil {
-		return Pulse{}, &unreadableAnswer{fmt.Sprintf("the answer %s does not say whether to halt", r.status)}
+		return Pulse{}, &unreadableError{fmt.Sprintf("the answer %s does not say whether to halt", r.status)}
 	}
 	p := Pulse{Halt: *halt}
 	_ = json.Unmarshal(members["message"], &p.Message) // for people; halt counts without it
