@@ -81,7 +81,7 @@ func (m *Mail) Routes() []wire.Route {
 	// The same, with an error form of its own.
 	routes = append(routes, wire.Route{
 		Method: "POST", Path: "/v1/federation/deliver",
-		Summary: "A message from another provider, which has signed the call", Request: MessageDocument{},
+		Summary: "A message from another provider, which has signed the call", Request: amp.MessageDocument{},
 		Answer: Accepted{}, Handle: m.postFederation, Fail: failPeer, Lenient: true,
 	})
 	// The operators' API, strict and with its own errors.
@@ -121,11 +121,11 @@ func (m *Mail) agentRoutes() []wire.Route {
 		{Method: "POST", Path: "/v1/inbox/{id}/ack", Summary: "Acknowledge a message", Handle: ack},
 		{
 			Method: "POST", Path: "/v1/messages/pending/ack", Summary: "Acknowledge messages: {\"ids\": […]}",
-			Request: AckDocument{}, Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, m.AckAll),
+			Request: amp.AckDocument{}, Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, m.AckAll),
 		},
 		{
 			Method: "POST", Path: "/v1/messages/pending", Summary: "The same as /v1/messages/pending/ack",
-			Request: AckDocument{}, Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, m.AckAll),
+			Request: amp.AckDocument{}, Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, m.AckAll),
 		},
 		{
 			Method: "GET", Path: "/v1/messages/pending/count", Summary: "How many messages wait", Answer: Count{},
@@ -143,13 +143,13 @@ func (m *Mail) agentRoutes() []wire.Route {
 		routes = append(routes, wire.Route{
 			Method: "GET", Path: path,
 			Summary: "The agent's queue, oldest first; reading removes nothing", Rate: PendingPerMinute,
-			Query: wait, Answer: PageDocument{}, Handle: m.getPending,
+			Query: wait, Answer: amp.PageDocument{}, Handle: m.getPending,
 		})
 	}
 	// No Rate here: messages have a limit of their own, which Send counts.
 	routes = append(routes, wire.Route{
 		Method: "POST", Path: "/v1/route",
-		Summary: "Send a message; 202 while a person decides", Request: RouteDocument{}, Answer: Answer{},
+		Summary: "Send a message; 202 while a person decides", Request: amp.RouteDocument{}, Answer: Answer{},
 		Also: http.StatusAccepted, Handle: m.postRoute,
 	})
 	for i := range routes {

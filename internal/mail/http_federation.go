@@ -15,7 +15,7 @@ func (m *Mail) meshRoutes() []wire.Route {
 		{
 			Method: "POST", Path: "/v1/mesh/route",
 			Summary: "A message from another host of this provider, which proves who it is; also at /v1/route with " +
-				"X-Forwarded-From", Request: MeshDocument{}, Answer: Answer{}, Handle: m.postMesh,
+				"X-Forwarded-From", Request: amp.MeshDocument{}, Answer: Answer{}, Handle: m.postMesh,
 		},
 		{
 			Method: "GET", Path: "/v1/agents/by-name/{address}",

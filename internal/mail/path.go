@@ -2,44 +2,15 @@ package mail
 
 import (
 	"net/http"
-	"slices"
-	"strings"
 
+	"signalbox/internal/mail/amp"
 	"signalbox/internal/mail/federation"
 )
-
-// pathHeads are the first segments of the protocol's paths. Only these are rewritten, so that no
-// path of another protocol is taken by mistake.
-var pathHeads = []string{
-	"info", "health", "organization", "register", "auth", "agents", "route", "messages", "inbox", "quarantine", "ws",
-	"attachments", "federation", "openapi.json", "openapi.yaml",
-}
-
-// CanonicalPath is the path under which a call is mounted, for a path with any number of "api"
-// and "v1" before it (MSG-1). Paths of other protocols are returned unchanged. The path stays
-// escaped, so that a slash inside an address does not become a separator.
-func CanonicalPath(escaped string) string {
-	rest := strings.TrimPrefix(escaped, "/")
-	for {
-		// /v1 alone is no prefix: something has to follow.
-		first, after, more := strings.Cut(rest, "/")
-		if !more || first != "api" && first != "v1" {
-			break
-		}
-		rest = after
-	}
-	head, _, _ := strings.Cut(rest, "/")
-	// The server's own description of its whole API is at /openapi.json.
-	if !slices.Contains(pathHeads, head) || escaped == "/openapi.json" {
-		return escaped
-	}
-	return "/v1/" + rest
-}
 
 // RequestPath is the mounted path of a request. A message that another host forwards arrives at
 // the path of agents, without a key, and goes to a call of its own, which checks the host.
 func RequestPath(r *http.Request) string {
-	path := CanonicalPath(r.URL.EscapedPath())
+	path := amp.CanonicalPath(r.URL.EscapedPath())
 	if path == "/v1/route" && r.Header.Get(federation.HostHeader) != "" && r.Header.Get("Authorization") == "" {
 		return "/v1/mesh/route"
 	}

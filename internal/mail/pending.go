@@ -273,7 +273,7 @@ func (m *Mail) Read(ctx context.Context, who roster.Identity, id string) (at tim
 		})
 		return nil
 	})
-	return at, err == nil && from != "" && m.hub.connected(from), err
+	return at, err == nil && from != "" && m.hub.Connected(from), err
 }
 
 // wasDelivered reports whether a message was delivered to the agent's queue at some time. Attachments

@@ -11,6 +11,7 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/mail/amp"
 	"signalbox/internal/mail/attachment"
+	"signalbox/internal/mail/hub"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
@@ -110,13 +111,13 @@ func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
 	profile := m.Directory.Profile(l.recipient.ID)
 	// MSG-67: a socket or the webhook, not both. Only sockets of this node are known here; one of
 	// another node gets the message too, and the answer to the sender says "queued".
-	socket := m.hub.connected(l.recipient.ID) && (profile.WebhookURL == "" || !profile.WebhookFirst())
+	socket := m.hub.Connected(l.recipient.ID) && (profile.WebhookURL == "" || !profile.WebhookFirst())
 	webhook := profile.WebhookURL != "" && !socket
 	// Before the write: the delivery may be over before Write returns.
 	var outcome <-chan string
 	if socket || webhook || l.remote != "" {
 		var forget func()
-		outcome, forget = m.hub.expectOutcome(id)
+		outcome, forget = m.hub.Expect(id)
 		defer forget()
 	}
 	// The time of the entry, which is the queue's time, not that of complete.
@@ -141,11 +142,11 @@ func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
 	method := ""
 	switch {
 	case socket:
-		method = awaitOutcome(ctx, outcome, socketWait)
+		method = hub.Await(ctx, outcome, socketWait)
 	case webhook, l.remote != "": // MSG-36: bounded, since clients give up after 15 s
 		m.core.Outbox.Wake()
 		answer.Method, answer.RemoteHost = l.pendingMethod()
-		method = awaitOutcome(ctx, outcome, m.WebhookWait)
+		method = hub.Await(ctx, outcome, m.WebhookWait)
 	}
 	switch method {
 	case "":

@@ -14,6 +14,7 @@ import (
 	"signalbox/internal/mail/attachment"
 	"signalbox/internal/mail/directory"
 	"signalbox/internal/mail/federation"
+	"signalbox/internal/mail/hub"
 	"signalbox/internal/mail/inspect"
 	"signalbox/internal/protocol"
 )
@@ -69,7 +70,7 @@ type Mail struct {
 
 	core       protocol.Core
 	arrivals   *ledger.Waiters // long polls and sockets, by the agent's id
-	hub        hub
+	hub        hub.Hub
 	queueSizes queueSizes
 	started    time.Time
 	// pushed holds messages whose push is to be recorded. Sockets block when it is full, so
@@ -150,12 +151,12 @@ func (m *Mail) followEntry(e *ledger.Entry) error {
 	switch e.Kind {
 	case "agent.removed", "agent.suspended":
 		m.core.Roster.Forget() // before the sockets ask again who they belong to
-		m.hub.recheckAgent(e.Subject)
+		m.hub.RecheckAgent(e.Subject)
 	case "key.revoked":
 		m.core.Roster.Forget()
-		m.hub.recheckKey(e.Subject)
+		m.hub.RecheckKey(e.Subject)
 	case kindDelivered, kindRead, kindAcked, kindFailed:
-		if m.hub.empty() {
+		if m.hub.Empty() {
 			return nil // nobody listens on this node, so the body need not be decoded
 		}
 		return m.reportMessage(e)

@@ -12,6 +12,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/mail/amp"
 	"signalbox/internal/mail/directory"
+	"signalbox/internal/mail/hub"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
@@ -42,7 +43,7 @@ type socket struct {
 	conn     *websocket.Conn
 	who      roster.Identity
 	token    string
-	listener *listener
+	listener *hub.Socket
 }
 
 // frame is the text of a frame with data.
@@ -127,10 +128,10 @@ func (s *socket) serve(stopping context.Context) {
 	// finished. The stop closes the connection, which ends readFrames.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(stopping))
 	defer cancel()
-	s.listener = &listener{agent: s.who.ID, key: s.who.KeyID, end: func() { go s.closeIfRefused(ctx) }}
+	s.listener = &hub.Socket{Agent: s.who.ID, Key: s.who.KeyID, Recheck: func() { go s.closeIfRefused(ctx) }}
 	// In the hub before the queue is first read: a message that arrives in between is pushed, maybe twice
 	// looked for, and never missed.
-	defer s.hub.add(s.listener)()
+	defer s.hub.Add(s.listener)()
 	defer s.core.Roster.Connected(s.who.ID)()
 	defer context.AfterFunc(stopping, func() { s.close(websocket.StatusGoingAway, "the server is stopping") })()
 	// Everything after this entry is new; everything before it is backlog, marked as a replay.
@@ -276,7 +277,7 @@ func (s *socket) pushMessages(ctx context.Context, head int64) {
 func (s *socket) writeEvents(ctx context.Context) {
 	for {
 		select {
-		case text := <-s.listener.events:
+		case text := <-s.listener.Events:
 			if s.write(ctx, text) != nil {
 				return
 			}
@@ -321,7 +322,7 @@ func (s *socket) pushOne(ctx context.Context, p *Pending, replay bool) error {
 		return fmt.Errorf("%w: %w", errGone, err)
 	}
 	// The sender may wait for this on this node; on another it has its answer already.
-	s.hub.reportOutcome(p.ID, ByWebSocket)
+	s.hub.Report(p.ID, ByWebSocket)
 	if replay {
 		return nil
 	}

@@ -1,12 +1,9 @@
-package mail
+package amp
 
-import (
-	"signalbox/internal/mail/amp"
-	"signalbox/internal/wire"
-)
+import "signalbox/internal/wire"
 
 // The documents of agent messaging as /openapi.json describes them. Nothing is decoded into these types:
-// amp.ReadDraft and its kin read members one by one and pass over those that other clients add.
+// ReadDraft and others read members one by one, and ignore those that other clients add.
 type (
 	// RouteDocument is the body of POST /v1/route: a message that an agent sends.
 	RouteDocument struct {
@@ -33,7 +30,7 @@ type (
 	// MessageDocument is a message as one server hands it to another, and as agents fetch it.
 	MessageDocument struct {
 		ID              string        `json:"id,omitempty"`
-		Envelope        amp.Envelope  `json:"envelope"`
+		Envelope        Envelope      `json:"envelope"`
 		Payload         PayloadFields `json:"payload"`
 		SenderPublicKey string        `json:"sender_public_key,omitempty" doc:"PEM"`
 		QueuedAt        string        `json:"queued_at,omitempty"`
