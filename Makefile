@@ -33,7 +33,7 @@ lint: ## Run golangci-lint; its first run builds it, which takes minutes
 	@go tool -modfile=tools/go.mod golangci-lint run ./...
 
 man: ## Write the man pages into man/
-	@go run $(FLAGS) ./scripts/man man
+	@go run $(FLAGS) ./internal/cli/man man
 
 screenshots: ## Take the README's pictures of the dashboard anew, with Chromium
 	@scripts/test-tools

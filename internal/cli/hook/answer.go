@@ -111,6 +111,7 @@ func (c *Call) changed(modified wire.Raw) (input wire.Raw, why string) {
 		return nil, fmt.Sprintf("%s cannot be given another %s by a hook. %s", c.tool.Title,
 			map[bool]string{true: "input", false: "prompt"}[c.Event.Type == ahp.PreAction], instead)
 	}
+	// The policy changes a payload as a whole; a hook can only pass other arguments on.
 	want, err := wire.Members(modified)
 	if err != nil || !isObject(want["arguments"]) || !c.sameBut(want) {
 		return nil, fmt.Sprintf("%s can be given other arguments by a hook, and nothing else can be changed. %s",

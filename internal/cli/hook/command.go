@@ -251,9 +251,13 @@ func (f *asker) reach() ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
+		// Only a warning: the hooks may be installed before the server is started for the first
+		// time.
 		if _, err := os.Stat(filepath.Join(dir, server.URLFile)); err != nil {
 			f.Err.Print("No server has been started with its data in %s yet. Until then everything is refused.", dir)
 		}
+		// The data folder and not the socket: the hook looks for the socket itself, wherever
+		// later versions put it.
 		reach = []string{"--data", dir}
 	}
 	if f.keyFile != "" {

@@ -10,12 +10,8 @@ import (
 	"golang.org/x/text/width"
 )
 
-const (
-	// gap is the space between two columns of a table.
-	gap = 2
-	// narrowest is how far a column is cut to make a table fit; below that it says nothing.
-	narrowest = 8
-)
+// gap is the space between two columns of a table.
+const gap = 2
 
 // RuneWidth is how many columns of a terminal a character takes.
 func RuneWidth(r rune) int {
@@ -96,17 +92,23 @@ func (p Printer) Table(none string, header []string, rows [][]string) {
 	}
 }
 
+// narrowest is how far columns are cut to make a table fit: first as far as most words stay
+// readable, and only if that is not enough, further.
+var narrowest = []int{8, 4, 1}
+
 // narrow takes columns off the widest ones until the table fits.
 func narrow(widths []int, room int) {
 	used := gap * (len(widths) - 1)
 	for _, w := range widths {
 		used += w
 	}
-	for ; used > room && len(widths) > 1; used-- {
-		widest := slices.Index(widths[1:], slices.Max(widths[1:])) + 1
-		if widths[widest] <= narrowest {
-			return
+	for _, least := range narrowest {
+		for ; used > room && len(widths) > 1; used-- {
+			widest := slices.Index(widths[1:], slices.Max(widths[1:])) + 1
+			if widths[widest] <= least {
+				break
+			}
+			widths[widest]--
 		}
-		widths[widest]--
 	}
 }

@@ -28,6 +28,7 @@ func newLs(a *command.App) *command.Command {
 		q := url.Values{"limit": {fmt.Sprint(*limit)}, "status": {*status}}
 		return command.Ask(c.Context(), a, api.Get("/runs?"+q.Encode()), func(w output.Printer, page run.Page) {
 			rows := output.Rows(page.Runs, func(r run.Run) []string {
+				// A table has one line for each run.
 				prompt, _, _ := strings.Cut(r.Prompt, "\n")
 				return []string{
 					r.ID, string(r.Status), r.Engine, output.Since(r.OpenedAt), output.Thousands(r.Tokens),
@@ -137,6 +138,8 @@ func readEvents(ctx context.Context, a *command.App, id string, after *int64, fo
 		return err
 	}
 	defer func() { _ = res.Body.Close() }()
+	// A line may have megabytes, so it is read without a limit of a scanner; the server
+	// bounds events.
 	in := bufio.NewReader(res.Body)
 	for {
 		line, err := in.ReadBytes('\n')

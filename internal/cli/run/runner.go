@@ -23,6 +23,8 @@ type runner struct {
 	*command.App
 	spec   process.Spec
 	budget run.Budget
+	// record says that the run is on the server, with opened and server set. Otherwise the
+	// run exists only in this process.
 	record bool
 	opened run.Run // when it is recorded
 	server record.Server
@@ -110,6 +112,7 @@ func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usa
 		return last, "", err
 	}
 	defer unguard()
+	// Claude Code can stop by itself at a cost, which is sooner than we can after an event.
 	r.spec.Job.MaxUSD = r.budget.USD
 	locks := process.UserLocks()
 	r.spec.Lock = locks.Take
@@ -123,10 +126,13 @@ func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usa
 	defer r.server.HTTP.CloseIdleConnections()
 	// The recorder stops the run through the same context that the person's Ctrl-C ends.
 	recorder := r.server.Begin(r.opened.ID, r.opened.Events, stop)
+	// Reporting goes on after ctx has ended, so that the end of a cancelled run is
+	// recorded; drain bounds it.
 	reporting, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
 	var wg sync.WaitGroup
 	wg.Go(func() { err = recorder.Run(reporting) })
+	// A run waits for most of its time, and many may run on one machine.
 	command.Thrift()
 	r.spec.Lock = bothLocks(locks.Take, recorder.Lock)
 	process.Run(ctx, r.spec, func(e engine.Event, u engine.Usage) { recorder.Event(e, u); emit(e, u) })
@@ -142,9 +148,12 @@ func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usa
 	return last, stopped, err
 }
 
+// lock takes the lock of a session, and waits for it as long as ctx lasts.
+type lock func(ctx context.Context, thread string) (release func(), err error)
+
 // bothLocks takes one lock and then the other, and releases them in reverse order. The file
 // lock comes first, since it is quick and keeps the server from being asked in vain.
-func bothLocks(first, then func(context.Context, string) (func(), error)) func(context.Context, string) (func(), error) {
+func bothLocks(first, then lock) lock {
 	return func(ctx context.Context, thread string) (func(), error) {
 		release, err := first(ctx, thread)
 		if err != nil {

@@ -29,7 +29,9 @@ type supervisor struct {
 	*command.App
 	config func() (*server.Config, error)
 
-	mu       sync.Mutex
+	mu sync.Mutex
+	// watched counts the runs under way. When it falls to 0, over is set for good and the
+	// process ends.
 	watched  int
 	over     bool // the last run has ended; nothing more is taken
 	listener net.Listener
@@ -129,6 +131,7 @@ func handOver(ctx context.Context, path, id string) (taken bool, err error) {
 		return false, nil // there is none
 	}
 	defer func() { _ = conn.Close() }()
+	// Both directions: neither a process that is stopped nor one that hangs may keep us.
 	_ = conn.SetDeadline(time.Now().Add(handTime))
 	if _, err := fmt.Fprintln(conn, id); err != nil {
 		return false, nil // it is gone
@@ -155,6 +158,8 @@ func (s *supervisor) listen(ctx context.Context, path string) (release func(), e
 		return nil, err
 	}
 	if err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
+		// Whoever holds the lock owns the socket, so one that is there was left by a process
+		// that has died.
 		_ = os.Remove(path)
 		s.listener, err = (&net.ListenConfig{}).Listen(ctx, "unix", path)
 	}
@@ -223,6 +228,7 @@ func (s *supervisor) logFailure(id string, failed error) {
 // the server completes the run when the lease ends (RUN-35).
 func (s *supervisor) watch(ctx context.Context, id string) error {
 	defer s.removeWatched()
+	// Read for each run: the configuration may have changed since this process was started.
 	loaded, err := s.config()
 	if err != nil {
 		return err

@@ -27,9 +27,10 @@ type view struct {
 	app    *command.App
 	engine *engine.Engine
 	began  time.Time
-	live   bool
-	done   chan struct{}
-	ticks  sync.WaitGroup
+	// live: standard error is a terminal, and what is shown is redrawn in place.
+	live  bool
+	done  chan struct{}
+	ticks sync.WaitGroup
 
 	mu sync.Mutex
 	// actions are shown on the terminal, at most shownActions; steps counts all that have
@@ -159,6 +160,7 @@ func elapsed(d time.Duration) string {
 // actionLine is an action on one line. Titles come from agents, so control characters
 // are taken out.
 func actionLine(e engine.Event) string {
+	// The marks are those of the tools that people know these streams from.
 	mark := map[engine.Phase]string{engine.Begun: "▸", engine.Updated: "↻", engine.Done: "✓"}[e.Phase]
 	if e.OK != nil && !*e.OK {
 		mark = "✗"

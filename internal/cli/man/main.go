@@ -16,7 +16,7 @@ import (
 
 func main() {
 	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "Say where the pages go: go run ./scripts/man FOLDER")
+		fmt.Fprintln(os.Stderr, "Say where the pages go: go run ./internal/cli/man FOLDER")
 		os.Exit(2)
 	}
 	if err := write(os.Args[1]); err != nil {
