@@ -50,8 +50,8 @@ func OpenStream(ctx context.Context, target, key string) (Stream, error) {
 		q.Set("api_key", key)
 		u.RawQuery = q.Encode()
 	}
-	conn, res, err := websocket.Dial(ctx, u.String(),
-		nil) //nolint:bodyclose // the connection is the body, and without one it is closed
+	address := u.String()
+	conn, res, err := websocket.Dial(ctx, address, nil) //nolint:bodyclose // the connection is the body
 	if err != nil {
 		status := ""
 		if res != nil {

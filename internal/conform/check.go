@@ -37,6 +37,7 @@ func readAnswer(code int, body []byte) (answer, error) {
 	if err != nil {
 		return a, fmt.Errorf("the answer is not a JSON object (%w): %.200s", err, body)
 	}
+	// Exactly three fields, as the protocol has it.
 	if names := slices.Sorted(maps.Keys(members)); !slices.Equal(names, []string{"gate_id", "message", "status"}) {
 		return a, fmt.Errorf("the answer has the fields %s, and should have exactly status, gate_id and message",
 			strings.Join(names, ", "))
@@ -191,6 +192,7 @@ func (e Expect) checkEvents(r reply) (last answer, err error) {
 				data += value
 			}
 		}
+		// Inside of a stream there is no status per event, so it follows from the name.
 		code := http.StatusOK
 		if name == "pending" {
 			code = http.StatusAccepted

@@ -111,6 +111,7 @@ func (k *HarnessKit) detectTransport() error {
 		if u.Path == "" || u.Path == "/" {
 			u.Path = "/ahp"
 		}
+		// wss and https share everything but the way of connecting.
 		k.Target, k.transport = u.String(), overHTTP
 		if strings.HasPrefix(scheme, "ws") {
 			k.transport = overWS
@@ -158,6 +159,7 @@ func (k *HarnessKit) run(ctx context.Context, c *HarnessCase) Outcome {
 		}
 		try = func(ctx context.Context) error { return procedure(ctx, k) }
 	}
+	// A procedure may wait for several answers.
 	ctx, cancel := context.WithTimeout(ctx, 4*answerTime)
 	defer cancel()
 	return outcome(name, try(ctx))
@@ -167,6 +169,7 @@ func (k *HarnessKit) run(ctx context.Context, c *HarnessCase) Outcome {
 // transport: over HTTP every message has a response, on a stream only requests do
 // (AHP-14).
 func (k *HarnessKit) send(ctx context.Context, c *HarnessCase) error {
+	// The files are laid out for people; on a stream, a line break ends a message.
 	text := c.Send.Clone()
 	if err := text.Compact(); err != nil { // a line is a message
 		return err
@@ -250,6 +253,7 @@ func (e harnessExpect) check(text []byte) error {
 		}
 		return fmt.Errorf("should not be an error: %.300s", text)
 	}
+	// Ids are compared as JSON values, so a number does not match its text (AHP-3).
 	if e.ID != nil && got.ID != *e.ID {
 		return fmt.Errorf("the id should be %q: %.300s", *e.ID, text)
 	}

@@ -199,8 +199,8 @@ func encoded(key string) string {
 // get.
 func (k *HarnessKit) upgrades(ctx context.Context, want map[string]int) error {
 	for query, status := range want {
-		conn, res, err := websocket.Dial(ctx, k.Target+query,
-			nil) //nolint:bodyclose // the connection is the body, and without one it is closed
+		address := k.Target + query
+		conn, res, err := websocket.Dial(ctx, address, nil) //nolint:bodyclose // the connection is the body
 		if conn != nil {
 			_ = conn.CloseNow()
 		}
@@ -216,8 +216,8 @@ func (k *HarnessKit) upgrades(ctx context.Context, want map[string]int) error {
 
 // raw is a WebSocket after a handshake, for cases about frames.
 func (k *HarnessKit) raw(ctx context.Context) (*websocket.Conn, error) {
-	conn, _, err := websocket.Dial(ctx, k.Target+"?api_key="+url.QueryEscape(k.Key),
-		nil) //nolint:bodyclose // the connection is the body
+	address := k.Target + "?api_key=" + url.QueryEscape(k.Key)
+	conn, _, err := websocket.Dial(ctx, address, nil) //nolint:bodyclose // the connection is the body
 	if err != nil {
 		return nil, err
 	}
@@ -240,6 +240,8 @@ func fragments(ctx context.Context, k *HarnessKit) error {
 		return err
 	}
 	text := preAction("r1")
+	// The cuts are inside of names and values, where a reader that takes frames for
+	// messages breaks.
 	for _, part := range [][]byte{text[:20], text[20:60], text[60:]} {
 		if _, err := w.Write(part); err != nil {
 			return err
@@ -342,6 +344,7 @@ func pipelined(ctx context.Context, k *HarnessKit) error {
 		return err
 	}
 	const many = 100
+	// Each id is answered exactly once.
 	waiting := map[string]bool{}
 	for i := range many {
 		id := fmt.Sprintf("p%d", i)

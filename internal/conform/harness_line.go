@@ -68,9 +68,12 @@ func (k *HarnessKit) line(ctx context.Context, greeted bool) (*line, error) {
 
 // connect opens a connection, or starts the program.
 func (k *HarnessKit) connect(ctx context.Context) (*line, error) {
+	// Room for the answers of pipelined, which reads only after it has written everything.
 	l := &line{got: make(chan []byte, 1024), ended: make(chan struct{})}
 	var err error
 	if k.transport == overStdio {
+		// A command is split at spaces and run without a shell; a path with spaces needs a
+		// script.
 		words := strings.Fields(k.Target)
 		// The process outlives the context of the case: it serves the cases after it too.
 		l.process = exec.CommandContext(context.WithoutCancel(ctx), words[0], words[1:]...)

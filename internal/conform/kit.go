@@ -25,6 +25,7 @@ type Kit struct {
 	// Public says that the server does not listen on loopback only.
 	Public bool
 
+	// The state of one round, which Run resets.
 	suite *Suite
 	http  *http.Client
 	round string          // tells the runs of this round from those of others
@@ -57,6 +58,7 @@ type Outcome struct {
 // begun, or not be cleaned up after. Cases that fail are in the report and no error.
 func (k *Kit) Run(ctx context.Context, suite *Suite) (report Report, err error) {
 	k.suite, k.round, k.open, k.decks = suite, strings.ToLower(rand.Text()[:12]), []string{}, map[string]bool{}
+	// Cases about waiting hold a call for a minute.
 	k.http = newHTTP(longest)
 	defer k.http.CloseIdleConnections()
 	// From here on the server's policy may be changed, so restore runs whatever happens.
@@ -175,6 +177,7 @@ type bench struct {
 // step makes the call of a step and checks the answer. Gates are remembered also when
 // the check fails, so that they are rejected in the end.
 func (b *bench) step(ctx context.Context, s Step) error {
+	// A decision is a step of its own, without an answer to check.
 	if s.Decide != "" {
 		return b.kit.decide(ctx, b.gate, s.Decide, s.Note)
 	}
@@ -231,6 +234,8 @@ func (b *bench) meanwhile(ctx context.Context, m *Meanwhile) <-chan error {
 	go func() {
 		time.Sleep(m.After)
 		gate, err := b.gate, error(nil)
+		// The call of this step has opened the gate and is waiting, so its id is not known from
+		// an answer.
 		if gate == "" {
 			gate, err = b.kit.findGate(ctx, b.replace.Replace("$run"))
 		}
@@ -265,6 +270,7 @@ func (k *Kit) send(ctx context.Context, method, path string, body []byte, s Step
 	default:
 		header.Set("Authorization", "Bearer "+k.Key)
 	}
+	// A case about the rate limit wants the 429 itself.
 	if s.Expect.HTTP == http.StatusTooManyRequests {
 		return k.call(ctx, method, path, body, header)
 	}

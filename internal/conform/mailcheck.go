@@ -55,6 +55,7 @@ func (b *mailBench) letter(l Letter) []byte {
 	// What is signed: from, to, subject, priority, in_reply_to and the hash of the payload,
 	// with bars between.
 	signature := ed25519.Sign(private, []byte(text))
+	// One bit, so that nothing but the signature itself is wrong.
 	if l.Sign == "flip" {
 		signature[17] ^= 4
 	}
@@ -73,6 +74,8 @@ func (b *mailBench) letter(l Letter) []byte {
 		head = append(head, b.expand(l.More))
 	}
 	members := strings.Join(head, ",\n  ")
+	// Some clients send a whole envelope with an id and a time of their own, which a
+	// provider must not believe.
 	if l.Shape == "envelope" {
 		return []byte(`{"envelope": {"version":"amp/0.1","id":"msg_1794705054874_0e03cdd0","from":` + quote(from.address) +
 			`,"timestamp":"2020-01-01T00:00:00Z","thread_id":"msg_1794705054874_0e03cdd0",` + members + `}, "payload": ` +
@@ -94,6 +97,7 @@ func (b *mailBench) receive(ctx context.Context, w Receipt, e MailExpect) error 
 	if err := wire.UnmarshalPart(r.body, &page); err != nil {
 		return fmt.Errorf("%.300s: %w", r.body, err)
 	}
+	// Other messages of the case may be in the queue too.
 	for _, raw := range page.Messages {
 		value, err := wire.Data(raw)
 		if err != nil {
@@ -134,6 +138,7 @@ func (b *mailBench) checkMessage(raw []byte) error {
 		return err
 	}
 	text := func(name string) string { s, _ := m.Envelope[name].(string); return s }
+	// Members that every envelope has.
 	for _, name := range []string{"version", "id", "from", "to", "subject", "priority", "timestamp", "thread_id"} {
 		if text(name) == "" {
 			return fmt.Errorf("the envelope has no %s", name)
@@ -210,8 +215,9 @@ func (b *mailBench) socket(ctx context.Context, s Socket, e MailExpect) error {
 	conn := b.sockets[s.As]
 	switch {
 	case s.Open != "":
-		conn, _, err := websocket.Dial(ctx, strings.Replace(strings.TrimSuffix(b.URL, "/"), "http", "ws", 1)+s.Open,
-			&websocket.DialOptions{Subprotocols: []string{"amp.v1"}}) //nolint:bodyclose // the connection takes it
+		address := strings.Replace(strings.TrimSuffix(b.URL, "/"), "http", "ws", 1) + s.Open
+		options := &websocket.DialOptions{Subprotocols: []string{"amp.v1"}}
+		conn, _, err := websocket.Dial(ctx, address, options) //nolint:bodyclose // the connection is the body
 		if err != nil {
 			return err
 		}
@@ -226,6 +232,7 @@ func (b *mailBench) socket(ctx context.Context, s Socket, e MailExpect) error {
 	case s.Frame != "":
 		return conn.Write(ctx, websocket.MessageText, []byte(b.expand(s.Frame)))
 	}
+	// A read that times out would close the connection, so a ping asks for a frame instead.
 	if s.Quiet {
 		// A context that ends ends the connection, so what is asked for comes next.
 		if err := conn.Write(ctx, websocket.MessageText, []byte(`{"type":"ping"}`)); err != nil {

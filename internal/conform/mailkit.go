@@ -55,6 +55,7 @@ func (k *MailKit) Run(ctx context.Context, suite *MailSuite) (report Report, err
 // prepare finds out how agents are registered, and makes what the cases share.
 func (k *MailKit) prepare(ctx context.Context) error {
 	if k.Token != "" {
+		// A workspace of its own keeps the kit's agents apart from those of people.
 		body, _ := wire.Marshal(map[string]string{"name": k.tenant})
 		if r, err := k.call(ctx, "POST /ops/workspaces", body, k.Token); err != nil || r.http != http.StatusCreated {
 			return fmt.Errorf("cannot make a workspace for the cases: %d %.200s %w", r.http, r.body, err)
@@ -100,6 +101,8 @@ func (k *MailKit) call(ctx context.Context, line string, body []byte, token stri
 		header.Set(headers[i], headers[i+1])
 	}
 	try := func() (reply, error) { return call(ctx, k.http, method, address, body, header) }
+	// The marker travels in the context, since call has more parameters than is good
+	// already.
 	if ctx.Value(expectsLimit{}) != nil {
 		return try()
 	}
@@ -222,6 +225,8 @@ func (k *MailKit) run(ctx context.Context, c *MailCase, number int) Outcome {
 
 // prepare registers the agents of the case and defines their words.
 func (b *mailBench) prepare(ctx context.Context, c *MailCase, number int) error {
+	// New agents for every case: a queue or a key that one case has changed does not matter
+	// to the next.
 	names := []string{"alice", "bob"}
 	if c.Agents != nil {
 		names = *c.Agents
@@ -335,6 +340,7 @@ func (b *mailBench) step(ctx context.Context, s MailStep) error {
 		ctx = context.WithValue(ctx, expectsLimit{}, true)
 	}
 	var r reply
+	// Repeated calls are for limits, where only the last answer differs.
 	for range max(s.Times, 1) {
 		var err error
 		if r, err = b.call(ctx, line, body, token, headers...); err != nil {
@@ -351,6 +357,7 @@ func (b *mailBench) step(ctx context.Context, s MailStep) error {
 // $msg.
 func (b *mailBench) saveValues(body []byte, s MailStep) error {
 	value, _ := wire.Data(body)
+	// Only a message has an id to remember; errors have none.
 	if s.Send != nil {
 		if id, ok := lookup(value, "id"); ok {
 			b.sent.id = fmt.Sprint(id)

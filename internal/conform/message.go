@@ -39,6 +39,8 @@ func (m message) change(s Step) (message, error) {
 		m = m.with(name, string(text))
 	}
 	m = slices.DeleteFunc(m, func(member Member) bool { return slices.Contains(s.Drop, member.Name) })
+	// The copy goes to the end, so that first and last differ for readers that take one of
+	// them.
 	if i := m.index(s.Twice); i >= 0 {
 		m = append(m, m[i])
 	}
@@ -64,6 +66,7 @@ func (m message) with(name, text string) message {
 // space, in reverse order, or padded to a size. Body replaces all of it.
 func (m message) encode(s Step, replace *strings.Replacer) []byte {
 	m = slices.Clone(m)
+	// White space that JSON allows and few encoders write.
 	before, between := "", ","
 	switch s.Shape {
 	case "reversed":

@@ -128,6 +128,7 @@ func (k *Kit) prepare(ctx context.Context) (restore func(context.Context) error,
 	if err != nil {
 		return nil, err
 	}
+	// The rule that the first policy of a server ends with.
 	if !strings.Contains(string(r.body), "name: confirm-declared-gates") {
 		k.can[DefaultPolicy] = "the policy in force is not the one that a server begins with"
 	}
@@ -154,6 +155,7 @@ func (k *Kit) probe(ctx context.Context) error {
 			return err
 		}
 		a, err := readAnswer(r.http, r.body)
+		// Anything else, also an error, means that the cases which rely on it are skipped.
 		k.does[p.what] = err == nil && a.status == p.status
 		if err == nil && a.gate != "" {
 			k.trackGate(a)
@@ -186,6 +188,7 @@ func (k *Kit) addRules(ctx context.Context, source []byte, version string) (rest
 
 // apply puts a policy in place of the version, and waits until this node uses it.
 func (k *Kit) apply(ctx context.Context, source []byte, version string) (number string, err error) {
+	// Nodes follow the ledger, so a policy is in force a moment after it was applied.
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		// If-Match refuses the write if somebody has applied another policy meanwhile.
 		r, err := k.ops(ctx, http.MethodPut, "/ops/policy", "application/yaml", source, "If-Match", version)
@@ -206,6 +209,8 @@ func (k *Kit) apply(ctx context.Context, source []byte, version string) (number 
 
 // rules are the rules of all cases, each for the run of its case alone.
 func (k *Kit) rules() (rules []map[string]any) {
+	// The name of a rule holds the number of its case, for people who find it in the
+	// policy.
 	for i := range k.suite.Cases {
 		c := &k.suite.Cases[i]
 		what := c.Rule

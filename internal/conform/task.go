@@ -105,6 +105,7 @@ func RunTasks(ctx context.Context, vectors fs.FS, host TaskHost) (report Report,
 			return report, err
 		}
 		for _, name := range names {
+			// Expectations stand beside their documents.
 			if strings.HasSuffix(name, ".expect.json") {
 				continue
 			}
@@ -160,6 +161,7 @@ func (c *taskCase) document(ctx context.Context, raw []byte, host TaskHost) erro
 	}
 	if c.Valid != nil && *c.Valid {
 		if r := got.Refusal; r != nil {
+			// These layers judge the sender and the task, not the document.
 			if r.Layer != amp.LayerContext && r.Layer != amp.LayerAuth {
 				return fmt.Errorf("refused: %v", r)
 			}
@@ -175,6 +177,7 @@ func (c *taskCase) document(ctx context.Context, raw []byte, host TaskHost) erro
 	if err := samePlaces("errors", c.Errors, got.Refusal.Problems); err != nil {
 		return err
 	}
+	// Some refusals have to reach a person.
 	if want := c.Effect.Escalation; want != nil {
 		look, err := host.Look(ctx, taskIDOf(raw))
 		if err != nil {
@@ -232,6 +235,7 @@ func runStep(ctx context.Context, s *taskStep, last *string, host TaskHost) erro
 	}
 	var got TaskAnswer
 	var err error
+	// Steps in which only time passes have no answer to check.
 	sent := true
 	send := func(kind amp.Kind, raw []byte) {
 		*last = taskIDOf(raw)

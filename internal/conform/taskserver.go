@@ -86,6 +86,7 @@ func (s *TaskServer) Open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// Put back byte for byte, comments included.
 	before := r.body
 	number, err := s.kit.apply(ctx, with, strings.Trim(r.header.Get("ETag"), `"`))
 	if err != nil {
@@ -97,6 +98,8 @@ func (s *TaskServer) Open(ctx context.Context) error {
 
 // Close removes what Open has made. The tasks stay, as everything in a ledger does.
 func (s *TaskServer) Close(ctx context.Context) error {
+	// Set again before every call: a test restarts the server between steps, and its
+	// address changes.
 	s.kit.URL = s.URL
 	s.end(ctx)
 	err := s.restore(ctx)
@@ -215,6 +218,7 @@ func readTaskAnswer(r reply) (TaskAnswer, error) {
 	switch {
 	case a.Record == "error" && len(a.Errors) > 0:
 		refusal := &amp.Refusal{Layer: a.Layer, Problems: a.Errors}
+		// The status follows from the layer, by the protocol.
 		if r.http != refusal.Status() {
 			return TaskAnswer{}, fmt.Errorf("refused with %d, want %d: %v", r.http, refusal.Status(), refusal)
 		}

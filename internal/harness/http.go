@@ -33,7 +33,7 @@ type Reply struct {
 func (h *Harness) Routes() []wire.Route {
 	inWorkspace := wire.Param{Name: "workspace", Meaning: "the workspace; default when absent"}
 	agent := wire.Param{Name: "agent", Meaning: "only sessions of the agent with this name or id"}
-	ofAgent := wire.Param{Name: "agent", Meaning: "the agent whose session it is, if two agents have a session of that name"}
+	ofAgent := wire.Param{Name: "agent", Meaning: "the agent whose session it is, if two have one of that name"}
 	page := func(more ...wire.Param) []wire.Param { return append(more, wire.PageParams...) }
 	return append([]wire.Route{
 		{

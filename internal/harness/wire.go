@@ -214,7 +214,9 @@ func (a Answer) encode(e *Event, set map[string]any) (wire.Raw, error) {
 }
 
 // memberAliases are short names that rules may use for members of typed decisions.
-var memberAliases = map[string]string{"strategy": "selected_strategy", "task": "modified_task", "intent": "detected_intent"}
+var memberAliases = map[string]string{
+	"strategy": "selected_strategy", "task": "modified_task", "intent": "detected_intent",
+}
 
 // checkAnswer checks that a decision has one of the shapes that the type of event
 // allows.

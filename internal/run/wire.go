@@ -186,6 +186,8 @@ func (n Request) opening() (opened, error) {
 		}
 		b.Resume = r.Value
 	}
+	// Checked here, so that a run that cannot be supervised is refused before anything is
+	// recorded.
 	if n.Supervised {
 		return b, e.MaySupervise()
 	}

@@ -27,11 +27,12 @@ type Job struct {
 	Settings Settings
 	// Override beats Settings.Model. For amp it is the mode, since amp has no flag for a
 	// model.
-	Override   string   // the model, or amp's mode, for this run alone
-	Supervised bool     // Signalbox answers for each tool call, so nothing is allowed in advance
-	MaxUSD     float64  // what it may cost, for a CLI that can stop by itself; 0 is no limit
-	Guard      []string // arguments that make the CLI ask Signalbox; see Guard
-	PID        int      // of the process, for those who watch it
+	Override   string  // the model, or amp's mode, for this run alone
+	Supervised bool    // Signalbox answers for each tool call, so nothing is allowed in advance
+	MaxUSD     float64 // what it may cost, for a CLI that can stop by itself; 0 is no limit
+	// Guard is set for supervised runs only, by Engine.Guard.
+	Guard []string // arguments that make the CLI ask Signalbox; see Guard
+	PID   int      // of the process, for those who watch it
 }
 
 // allowAll reports whether the CLI is told to ask nobody. Never in a supervised run

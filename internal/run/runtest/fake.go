@@ -82,6 +82,7 @@ func (c CLI) Write(t testing.TB) string {
 	}
 	// A program that is started at this moment would have the file open for writing, and
 	// then ours cannot be started: text file busy.
+	// The lock keeps other goroutines from forking while the file is open.
 	syscall.ForkLock.RLock()
 	err = os.WriteFile(path, []byte(script), 0o700) //nolint:gosec // it is to be run
 	syscall.ForkLock.RUnlock()

@@ -138,6 +138,7 @@ func (c *Case) Job() engine.Job {
 // job is a job with the settings. Its PID is any real one: expected events say "<pid>".
 func (s settings) job(name string) engine.Job {
 	e, err := engine.Find(name)
+	// Cases say what differs from the engine's default.
 	allow := err == nil && e.AllowAll
 	if s.AllowAll != nil {
 		allow = *s.AllowAll
