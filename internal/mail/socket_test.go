@@ -19,8 +19,8 @@ import (
 // dial opens a socket to the node.
 func dial(n *mailtest.Node) *websocket.Conn {
 	n.T.Helper()
-	conn, _, err := websocket.Dial(context.Background(), strings.Replace(n.Web.URL, "http", "ws", 1)+"/v1/ws",
-		nil) //nolint:bodyclose // the connection takes it
+	address := strings.Replace(n.Web.URL, "http", "ws", 1) + "/v1/ws"
+	conn, _, err := websocket.Dial(context.Background(), address, nil) //nolint:bodyclose // the connection takes it
 	if err != nil {
 		n.T.Fatal(err)
 	}
