@@ -162,7 +162,7 @@ func TestATaskThroughTools(t *testing.T) {
 	b.use(executor, true, "amp_ack", `{}`)
 	b.use(executor, true, "amp_heartbeat", `{"task_id":"T-2026-044","colour":"red"}`)
 	if text := b.use(executor, true, "amp_heartbeat",
-		`{"task_id":"T-2026-044","task_id":"T-2026-045"}`); !strings.Contains(text, "twice") {
+		`{"task_id":"T-2026-044","task_id":"T-2026-045"}`); !strings.Contains(text, "Duplicate") {
 		t.Errorf("a name that is repeated: %s", text)
 	}
 	b.use(executor, false, "amp_heartbeat", `{"task_id":"T-2026-044"}`)

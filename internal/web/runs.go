@@ -193,6 +193,6 @@ func (w *Web) cancelRun(r *Request) (Result, error) {
 	if _, err := w.Runs.Cancel(r.Context(), r.Who, r.PathValue("id"), r.Field("reason")); err != nil {
 		return at, err
 	}
-	at.Flash = "The run was ordered to stop."
+	at.Flash = "The run is told to stop."
 	return at, nil
 }
