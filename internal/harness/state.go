@@ -33,14 +33,13 @@ var failClosed = map[string]any{"fail_closed": true}
 // refusal denies an event in the words of its type.
 func refusal(e *Event, reason string) Answer {
 	switch {
-	case e.Type == Idle: // it can only be put off; members beside the reason are for generic decoders
+	case e.Type == Idle: // it can only be put off
 		// AHP-37: retry_after_ms is for decoders that know the generic decisions only.
 		return Answer{Decision: "defer", Reason: reason, RetryAfterMS: millis(time.Minute)}
 	case e.Type == RateLimit:
 		return Answer{Decision: "skip", Reason: reason}
 	case e.Type == Confirmation && e.compat:
-		// AHP-54.
-		// A3S Code cannot decode a reject, and goes on if it cannot decode the answer.
+		// AHP-54: A3S Code cannot decode a reject, and goes on if it cannot decode the answer.
 		return Answer{Decision: "escalate", Reason: reason}
 	case e.Type == Confirmation:
 		return Answer{Decision: "reject", Reason: reason}
