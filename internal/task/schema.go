@@ -64,7 +64,7 @@ type (
 	}
 	// InstructionDocument is what the admin says about a task. The server fills in what is left out.
 	InstructionDocument struct {
-		Action      string   `json:"action" doc:"resume, terminate, approve_plan, reassign, override_verdict and others" example:"resume"`
+		Action      string   `json:"action" doc:"resume, terminate, approve_plan, reassign and others" example:"resume"`
 		Refs        []string `json:"escalation_refs,omitempty"`
 		Target      amp.Role `json:"target,omitempty"`
 		NewDecision string   `json:"new_decision,omitempty"`
