@@ -54,7 +54,7 @@ func TestTheSnippetsRun(t *testing.T) {
 					"\tif err := ask(context.Background()); err != nil {\n\t\tpanic(err)\n\t}\n}\n")
 			// The README's way to use the client from a checkout.
 			root := filepath.Dir(filepath.Dir(here))
-			for _, line := range regexp.MustCompile(`(?m)^    (go mod .*)$`).FindAllStringSubmatch(string(readme), -1) {
+			for _, line := range regexp.MustCompile(`(?m)^(go mod .*)$`).FindAllStringSubmatch(string(readme), -1) {
 				steps = append(steps, strings.ReplaceAll(line[1], "../signalbox", root))
 			}
 			if len(steps) != 2 {
