@@ -81,8 +81,11 @@ func (c *Counters) Decks(ctx context.Context, f Filter, after [2]string, limit i
 // Deck finds one deck.
 func (c *Counters) Deck(ctx context.Context, f Filter, name string) (Deck, error) {
 	all, err := c.decks(ctx, f, "d.name = $2", name)
-	if err != nil || len(all) == 0 {
-		return Deck{}, errors.Join(err, fault.New(fault.NotFound, "There is no deck %.80q.", name))
+	if err != nil {
+		return Deck{}, err
+	}
+	if len(all) == 0 {
+		return Deck{}, fault.New(fault.NotFound, "There is no deck %.80q.", name)
 	}
 	return all[0], nil
 }

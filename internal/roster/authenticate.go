@@ -51,10 +51,14 @@ func (r *Roster) Named(ctx context.Context, workspace, name string) (Identity, e
 			Kind: HolderAgent, ID: a.ID, Name: a.Name, Workspace: a.Workspace,
 			Address: a.Address, Trust: a.Trust, Labels: a.Labels, Suspended: a.Suspended, RateLimit: a.RateLimit,
 		}
+		if a.SuspendedUntil != nil {
+			h.suspendedUntil = a.SuspendedUntil.UnixMicro()
+		}
 		r.cache.put(known, h, round)
 	}
-	r.presence.noteSeen(h.who.ID, r.now().UnixMicro())
-	return h.who, nil
+	now := r.now().UnixMicro()
+	r.presence.noteSeen(h.who.ID, now)
+	return h.identityAt(now), nil
 }
 
 // newKeyCommand is the command that makes a new key, by kind of holder, for the error about a

@@ -292,3 +292,20 @@ func TestBadNamesAndLabelsAreRefused(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// An agent that is known by where it calls from goes on when its suspension is over.
+func TestASuspensionOfANamedAgentEnds(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		r, admin, c := start(t, address)
+		add(t, r, admin, roster.NewAgent{Name: "coder"})
+		if _, err := r.Suspend(t.Context(), admin, "default", "coder", "", c.Now().Add(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []bool{true, true, false} {
+			if who, err := r.Named(t.Context(), "default", "coder"); err != nil || who.Suspended != want {
+				t.Errorf("suspended is %v (%v), want %v", who.Suspended, err, want)
+			}
+			c.Move(40 * time.Minute)
+		}
+	})
+}

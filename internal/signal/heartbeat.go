@@ -58,7 +58,7 @@ func (s *Signals) Beat(ctx context.Context, who roster.Identity, body []byte) (P
 	}
 	name, run := f.kebabName("agent_id", "resume-tailor"), f.Text("run_id", maxRunID, "run_01jt4k")
 	ttl := f.Count("ttl_s")
-	if most := int64(maxTTL / time.Second); ttl > most || ttl == 0 && f.Members["ttl_s"] != nil {
+	if most := int64(maxTTL / time.Second); ttl > most || ttl == 0 && f.Has("ttl_s") {
 		f.Fail("ttl_s", "should be how many seconds until the next heartbeat at the latest, from 1 to %d.", most)
 	}
 	if err := f.err(); err != nil {
@@ -74,7 +74,7 @@ func (s *Signals) Beat(ctx context.Context, who roster.Identity, body []byte) (P
 	err = s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		tx.Append(ledger.Event{
 			Workspace: who.Workspace, Kind: kindBeat, Actor: who.Actor(), Subject: run,
-			Trace: trace(who, run), Body: beat{who.ID, run, ttl},
+			Trace: trace(who.ID, run), Body: beat{who.ID, run, ttl},
 		})
 		var reason string
 		err := tx.QueryRow("SELECT reason FROM run_halt WHERE agent = $1 AND (run_id = $2 OR "+
@@ -101,7 +101,7 @@ VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (agent, run_id) DO UPDATE
 SET last_at = excluded.last_at, due_at = excluded.due_at, missed = excluded.missed`,
 		b.Agent, b.RunID, e.Workspace, e.At.UnixMicro(), due.UnixMicro(), false)
-	clock.Set(tx, clock.Timer{Kind: beatTimer, Subject: b.Agent + " " + b.RunID, Workspace: e.Workspace, Due: due})
+	clock.Set(tx, clock.Timer{Kind: beatTimer, Subject: beatSubject(b.Agent, b.RunID), Workspace: e.Workspace, Due: due})
 }
 
 func applyMissed(tx *store.Tx, _ *ledger.Entry, b *beat) {
@@ -112,20 +112,50 @@ func applyEnded(tx *store.Tx, _ *ledger.Entry, b *beat) {
 	tx.Exec("DELETE FROM heartbeat WHERE agent = $1 AND run_id = $2", b.Agent, b.RunID)
 }
 
+// beatSubject names the timer of a run. The id of a run may be too long for the subject of an entry; then
+// its digest stands for it, as in the trace.
+func beatSubject(agent, run string) string { return agent + " " + traced(run) }
+
+// overdueRun finds the run of a timer, "" if its heartbeats have ended.
+func overdueRun(tx *ledger.Tx, subject string) (agent, run string, err error) {
+	agent, run, _ = strings.Cut(subject, " ")
+	if !strings.HasPrefix(run, digested) {
+		return agent, run, nil
+	}
+	rows, err := tx.Query("SELECT run_id FROM heartbeat WHERE agent = $1", agent)
+	if err != nil {
+		return "", "", err
+	}
+	found := ""
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return "", "", err
+		}
+		if beatSubject(agent, id) == subject {
+			found = id
+		}
+	}
+	return agent, found, rows.Close()
+}
+
 // Timers are the handlers of overdue heartbeats. A run that has signalled its end owes none and
 // is recorded as ended instead of missed. That is found out here and not when the signal
 // arrives, so that signals of agents without heartbeats do not pay for it.
 func (s *Signals) Timers() map[string]clock.Handler {
 	return map[string]clock.Handler{beatTimer: func(tx *ledger.Tx, t clock.Timer) error {
-		agent, run, _ := strings.Cut(t.Subject, " ")
+		agent, run, err := overdueRun(tx, t.Subject)
+		if err != nil || run == "" {
+			return err
+		}
 		kind, one := kindEnded, 0
-		err := tx.QueryRow("SELECT 1 FROM signal WHERE agent = $1 AND run_id = $2 AND request = ''", []any{agent, run}, &one)
+		err = tx.QueryRow("SELECT 1 FROM signal WHERE agent = $1 AND run_id = $2 AND request = ''", []any{agent, run}, &one)
 		if errors.Is(err, sql.ErrNoRows) {
 			kind, err = kindMissed, nil
 		}
 		tx.Append(ledger.Event{
 			Workspace: t.Workspace, Kind: kind, Actor: "system", Subject: run,
-			Trace: "run:" + agent + ":" + run, Body: beat{Agent: agent, RunID: run},
+			Trace: trace(agent, run), Body: beat{Agent: agent, RunID: run},
 		})
 		return err
 	}}

@@ -43,13 +43,19 @@ func (s *Signal) fill(e *policy.Event) {
 // trace is the ledger's trace of a run; signals, gates, webhooks and heartbeats of the run have
 // the same. A run_id of 128 characters may have 512 bytes, which with the prefix is more than a
 // trace takes; such an id is replaced by its hash.
-func trace(who roster.Identity, runID string) string {
-	if len(runID) > maxTraced {
-		sum := sha256.Sum256([]byte(runID))
-		runID = "sha256:" + hex.EncodeToString(sum[:])
+func trace(agentID, runID string) string { return "run:" + agentID + ":" + traced(runID) }
+
+// traced is the id of a run as traces and timers have it: its digest if it is long.
+func traced(runID string) string {
+	if len(runID) <= maxTraced {
+		return runID
 	}
-	return "run:" + who.ID + ":" + runID
+	sum := sha256.Sum256([]byte(runID))
+	return digested + hex.EncodeToString(sum[:])
 }
+
+// digested stands before the digest of an id.
+const digested = "sha256:"
 
 const maxTraced = 256 // bytes
 
@@ -85,7 +91,7 @@ func (s *Signals) recordSignal(
 			return Received{}, err
 		}
 	}
-	run := trace(who, sig.RunID)
+	run := trace(who.ID, sig.RunID)
 	err = s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		tx.Append(ledger.Event{
 			Workspace: who.Workspace, Kind: kindReceived, Actor: who.Actor(), Subject: sig.RunID,
@@ -141,7 +147,7 @@ func facts(sig *Signal, cost *CostCheck) (list []gate.Fact) {
 // run stays unknown, so that the same signal is welcome later (SIG-19).
 func (s *Signals) recordDeferral(ctx context.Context, who roster.Identity, sig *Signal, d rulebook.Decision) error {
 	err := s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-		tx.Append(d.Entry(who, sig.RunID, trace(who, sig.RunID)))
+		tx.Append(d.Entry(who, sig.RunID, trace(who.ID, sig.RunID)))
 		return nil
 	})
 	if err != nil {
@@ -188,7 +194,7 @@ func (s *Signals) answerRepeated(ctx context.Context, who roster.Identity, sig *
 	sum := sha256.Sum256(sig.Raw)
 	err = s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		tx.Append(ledger.Event{
-			Workspace: who.Workspace, Kind: kindRepeated, Actor: who.Actor(), Subject: sig.RunID, Trace: trace(who, sig.RunID),
+			Workspace: who.Workspace, Kind: kindRepeated, Actor: who.Actor(), Subject: sig.RunID, Trace: trace(who.ID, sig.RunID),
 			Body: repetition{f.entry.Seq, same, hex.EncodeToString(sum[:])},
 		})
 		return nil

@@ -162,7 +162,7 @@ func (s *Signals) Receive(ctx context.Context, who roster.Identity, t Type, body
 		return Received{}, err
 	}
 	d := s.core.Book.Decide(ctx, who, sig.event())
-	if d.Action == policy.Defer || s.recent.has(trace(who, sig.RunID)) {
+	if d.Action == policy.Defer || s.recent.has(trace(who.ID, sig.RunID)) {
 		if found, err := s.findSignal(ctx, who, sig); err != nil || found != nil {
 			return s.answerRepeated(ctx, who, sig, found, err)
 		}
@@ -172,7 +172,7 @@ func (s *Signals) Receive(ctx context.Context, who roster.Identity, t Type, body
 	}
 	r, err := s.recordSignal(ctx, who, sig, d)
 	if store.IsUnique(err) { // the same run a moment ago on any node, or too long ago for recent
-		s.recent.add(trace(who, sig.RunID))
+		s.recent.add(trace(who.ID, sig.RunID))
 		found, err := s.findSignal(ctx, who, sig)
 		return s.answerRepeated(ctx, who, sig, found, err)
 	}

