@@ -13,14 +13,21 @@ import (
 	"signalbox/internal/roster"
 )
 
+// newAgents is the group `agents`. Reading is open to every operator; the server refuses
+// changes from viewers, and hides agents of other workspaces from confined operators.
+// The command line checks neither: the rule is in one place.
 func newAgents(a *command.App) *command.Command {
 	return command.Group("agents", "The agents: list, add, show, change, suspend, remove",
 		newAgentsLs(a), newAgentsAdd(a), newAgentsShow(a), newAgentsSet(a), newAgentsSuspend(a, true),
 		newAgentsSuspend(a, false), newAgentsRm(a))
 }
 
+// agentArgument completes the usage error "`signalbox agents show` takes …".
 const agentArgument = "the name of the agent"
 
+// newAgentsLs lists all agents, however many there are. It asks for the largest page
+// that the server allows and reads on to the end, because the output is often piped into
+// a program that would take a first page for the whole list.
 func newAgentsLs(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{Use: "ls", Short: "List the agents", Args: command.NoArguments()})
 	workspace := onlyWorkspaceFlag(c)
@@ -29,6 +36,7 @@ func newAgentsLs(a *command.App) *command.Command {
 		if err != nil {
 			return err
 		}
+		// Not nil: --json prints an empty list as [], never as null.
 		all := roster.AgentPage{Agents: []roster.Agent{}}
 		err = api.Pages(c.Context(), cl, "/ops/agents", url.Values{"limit": {"1000"}, "workspace": {*workspace}},
 			func(page roster.AgentPage) string {
@@ -45,6 +53,9 @@ func newAgentsLs(a *command.App) *command.Command {
 					output.Since(g.AddedAt), labels(g.Labels),
 				}
 			})
+			// An empty list has two meanings. A newcomer needs the command that adds an
+			// agent; somebody who has narrowed the list to a workspace needs to see that
+			// the workspace is empty.
 			none := "There are no agents yet. Add one with `signalbox agents add NAME`."
 			if *workspace != "" {
 				none = "There are no agents in workspace " + *workspace + "."
@@ -55,6 +66,8 @@ func newAgentsLs(a *command.App) *command.Command {
 	return c
 }
 
+// agentState is the word for the state of an agent. An agent that was removed is not
+// listed at all, so there are only two.
 func agentState(g roster.Agent) string {
 	if g.Suspended {
 		return "suspended"
@@ -62,6 +75,8 @@ func agentState(g roster.Agent) string {
 	return "active"
 }
 
+// labels prints labels sorted by name. Maps have no order, and two calls with the same
+// answer must print the same text.
 func labels(m map[string]string) string {
 	var out []string
 	for k, v := range m {
@@ -71,6 +86,8 @@ func labels(m map[string]string) string {
 	return strings.Join(out, " ")
 }
 
+// newAgentsShow shows one agent. An agent is named by its name and its workspace: the
+// same name may exist in every workspace.
 func newAgentsShow(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{Use: "show NAME", Short: "Show one agent", Args: command.Exactly(1, agentArgument)})
 	workspace := workspaceFlag(c)
@@ -80,7 +97,11 @@ func newAgentsShow(a *command.App) *command.Command {
 	return c
 }
 
+// printAgent prints an agent in two columns. Values that agents or their owners chose go
+// through output.Printable, so that a name cannot move the cursor.
 func printAgent(w output.Printer, g roster.Agent) {
+	// Three cases: no limit of its own (the server's default applies), 0 (unlimited), a
+	// number.
 	limit := "default"
 	if g.RateLimit != nil {
 		limit = fmt.Sprintf("%d a minute", *g.RateLimit)
@@ -103,6 +124,8 @@ func printAgent(w output.Printer, g roster.Agent) {
 	} {
 		w.Print("%-10s %s", row[0], output.Printable(cmp.Or(row[1], "none")))
 	}
+	// Retired keys stay listed: others still verify with them what the agent signed
+	// earlier.
 	for _, k := range g.PublicKeys {
 		until := ""
 		if k.RetiredAt != nil {
@@ -112,6 +135,10 @@ func printAgent(w output.Printer, g roster.Agent) {
 	}
 }
 
+// newAgentsSuspend is `suspend` or, with suspend false, `resume`. A suspended agent
+// keeps its keys and may still call the server, but the policy is not asked: every call
+// that needs a decision is blocked. Decisions that were taken before stay valid in the
+// ledger.
 func newAgentsSuspend(a *command.App, suspend bool) *command.Command {
 	use, short, done := "suspend NAME", "Block what an agent does until it is resumed", "%s is suspended: what it "+
 		"does is blocked."
@@ -127,6 +154,8 @@ func newAgentsSuspend(a *command.App, suspend bool) *command.Command {
 	return c
 }
 
+// newAgentsRm removes an agent. Its keys stop working at once. Its entries stay: the
+// ledger is append-only, and removing is itself an entry.
 func newAgentsRm(a *command.App) *command.Command {
 	c := &command.Command{
 		Use: "rm NAME", Short: "Remove an agent and its keys; what it did stays in the ledger",

@@ -15,12 +15,16 @@ import (
 	"signalbox/internal/wire"
 )
 
-// protocols are what --protocol takes, with the kind of key each one uses.
+// protocols maps the values of --protocol to the kind of key that the protocol takes.
+// Every agent has one key of each kind from the start; the flag only selects which one
+// is printed, for scripts that need exactly one.
 var protocols = map[string]roster.KeyKind{
 	"signal": roster.SignalKey, "proxy": roster.SignalKey, "task": roster.SignalKey,
 	"harness": roster.SignalKey, "run": roster.SignalKey, "mail": roster.MailKey,
 }
 
+// newAgentsAdd adds an agent. The answer holds the only copy of its keys: the server
+// stores hashes. If the output is lost, `keys issue` makes another key.
 func newAgentsAdd(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "add NAME", Short: "Add an agent and print its keys, this once",
@@ -43,6 +47,8 @@ func newAgentsAdd(a *command.App) *command.Command {
 		if in.PublicKey, err = readPublicKey(*publicKey); err != nil {
 			return err
 		}
+		// A wrong protocol has to be found before the call. Afterwards the agent would
+		// exist, and its keys would never have been printed.
 		kind, known := protocols[*protocol]
 		if *protocol != "" && !known {
 			return command.Usage(
@@ -66,6 +72,9 @@ func newAgentsAdd(a *command.App) *command.Command {
 	return c
 }
 
+// newAgentsSet changes an agent. A flag that is not given must not reach the server, not
+// even as an empty value: "" is a value for some fields. So every field depends on
+// Changed, not on what the flag holds.
 func newAgentsSet(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "set NAME", Short: "Change an agent; what is not given stays as it is",
@@ -103,6 +112,8 @@ func newAgentsSet(a *command.App) *command.Command {
 			}
 			in.PublicKey = &text
 		}
+		// A call without any flag changes nothing, and is nearly always a mistyped
+		// command.
 		if in.Trust == nil && in.Labels == nil && in.RateLimit == nil && in.PublicKey == nil {
 			return command.Usage(
 				"Say what to change, as in `signalbox agents set %s --trust trusted`. "+
@@ -113,6 +124,8 @@ func newAgentsSet(a *command.App) *command.Command {
 	return c
 }
 
+// readRateLimit turns the flag into the JSON of the field, which is a number, or the
+// word "default" to drop the agent's own limit. The unit is calls per minute.
 func readRateLimit(given string) (wire.Raw, error) {
 	if given == "default" {
 		return wire.Raw(`"default"`), nil
@@ -125,6 +138,9 @@ func readRateLimit(given string) (wire.Raw, error) {
 	return wire.Raw(strconv.FormatUint(n, 10)), nil
 }
 
+// readLabels splits name=value at the first equals sign, so that a value may contain
+// one. The server checks names and lengths. It never returns nil: an empty map clears
+// all labels.
 func readLabels(given []string) (map[string]string, error) {
 	out := map[string]string{}
 	for _, l := range given {
@@ -137,12 +153,15 @@ func readLabels(given []string) (map[string]string, error) {
 	return out, nil
 }
 
+// publicKeyFlag takes a file, not the key itself: arguments of a process are visible to
+// every user of the machine, and people paste the private key by mistake.
 func publicKeyFlag(c *command.Command) *string {
 	return c.Flags().String("public-key", "", "a file with its Ed25519 public key, by which others check what it signs")
 }
 
-// readPublicKey reads the key from a file, "" for no file. It is checked here already:
-// a private key should not leave the machine, not even to be refused.
+// readPublicKey reads and checks the key in a file; the path "" means no key. The check
+// is done here, before anything is sent, because a file may hold the private key by
+// mistake. A private key must not leave the machine, not even to be refused.
 func readPublicKey(path string) (string, error) {
 	if path == "" {
 		return "", nil

@@ -1,9 +1,16 @@
-// Package cli is the command line: one file per group of commands, and a package of its own for
-// each group that is more than that (mail, task, run, hook, harness, bench, demo, screen). A
-// command reads its flags, calls the server's API or a package, and prints; it decides nothing.
+// Package cli is the command line: one file per group of commands, and one package for
+// each group that needs more than a file (mail, task, run, hook, harness, bench, demo,
+// screen). A command reads its flags, calls the server's API or a package, and prints.
+// It decides nothing: rules, roles and limits are the server's, so that every client
+// gets the same ones.
 //
-// What all commands stand on is not here: package command has their flags, arguments and exit
-// codes, package api the client of the server, package output what is written for people.
+// The parts that commands share are not here: package command has flags, arguments and
+// exit codes, package api the client of the server, package output tables and texts for
+// people.
+//
+// A command must not exit, print an error or read os.Stdin itself. It returns an error,
+// which Main reports once, and it uses the streams of its App, so that tests can run it
+// in memory.
 package cli
 
 import (
@@ -27,7 +34,10 @@ import (
 	"signalbox/internal/cli/task"
 )
 
-// Main runs the command line and returns the exit code.
+// Main runs one command line and returns the exit code. It does not call os.Exit, so
+// that main and the tests can both use it. The context of the command ends with the
+// first SIGINT or SIGTERM; commands that made something on the server (a lent agent,
+// rules of the conformance kit) then clean up before they return.
 func Main(args []string, in io.Reader, out, errOut io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -40,11 +50,15 @@ func Main(args []string, in io.Reader, out, errOut io.Writer) int {
 	return 0
 }
 
+// newRoot builds the tree of commands. It is built anew for each call: cobra stores the
+// values of flags in the tree, so a tree can be executed only once.
 func newRoot(a *command.App) *cobra.Command {
 	root := command.Group("signalbox", "One place that sees your AI agents, stops them, and proves what they did")
 	root.Long = root.Short + ".\n\nStart the server with `signalbox up`. The other commands talk to it: on its " +
 		"machine\nthey find it through the data folder, elsewhere with --server or " +
 		"SIGNALBOX_SERVER\nand a token in SIGNALBOX_TOKEN."
+	// Errors are printed by command.Report, with a sentence and the right exit code.
+	// cobra would print its own text and the whole usage after every error.
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetIn(a.In)
 	root.SetOut(a.Out)
@@ -66,12 +80,15 @@ func newRoot(a *command.App) *cobra.Command {
 	return root
 }
 
-// Commands is the tree of commands, for those who describe it, such as the man pages.
+// Commands returns the tree of commands for programs that describe it, such as the
+// generator of the man pages. It is not meant to be executed.
 func Commands() *cobra.Command {
-	return newRoot(&command.App{In: os.Stdin, Out: output.Printer{Writer: os.Stdout}, Err: output.Printer{Writer: os.Stderr}})
+	out, errOut := output.Printer{Writer: os.Stdout}, output.Printer{Writer: os.Stderr}
+	return newRoot(&command.App{In: os.Stdin, Out: out, Err: errOut})
 }
 
-// aliases are the other names that people try first.
+// aliases are names that people try first. They work, but are in no help text and no
+// example: every command has one documented name.
 var aliases = map[string]string{"ls": "list", "rm": "delete"}
 
 // alias gives every command below c its other name.
@@ -84,8 +101,9 @@ func alias(c *cobra.Command) {
 	}
 }
 
-// ownHelp replaces cobra's help, which finds nothing wrong with a command that is
-// not there, and gives its completion command the same care.
+// ownHelp replaces cobra's help command, which exits with 0 when the command does not
+// exist, and makes `completion` refuse unknown shells in the same way. Both suggest the
+// name that was probably meant.
 func ownHelp(root *cobra.Command) {
 	root.SetHelpCommand(&cobra.Command{
 		Use: "help [COMMAND]", Short: "Help about any command",

@@ -24,12 +24,15 @@ import (
 // completionWait bounds how long the Tab key waits for the server.
 const completionWait = 2 * time.Second
 
-// offer lists what the shell offers for an argument. A server that cannot be reached offers
-// nothing: completion never prints an error.
+// offer returns the values that the shell offers for an argument. It returns nothing
+// when the server cannot be reached or refuses the token: an error message in the middle
+// of a line that somebody is typing helps nobody.
 type offer func(ctx context.Context, a *command.App) []cobra.Completion
 
-// offers says what a placeholder in a command's usage line stands for. A placeholder that means
-// different things in different groups has the group before it.
+// offers maps a placeholder in a usage line (Use: "show GATE_ID") to the values it
+// stands for. A placeholder that means different things in different groups has the
+// group before it, and that entry wins. Keep placeholders stable: renaming one in a
+// usage line silently turns its completion into completion of file names.
 var offers = map[string]offer{
 	"GATE_ID": fetched("/ops/gates?status=pending&limit=200", func(p gate.GatePage) []cobra.Completion {
 		return output.Rows(p.Gates, func(g gate.Gate) cobra.Completion { return described(g.ID, g.Title) })
@@ -67,7 +70,9 @@ var offers = map[string]offer{
 	"PROVIDER":   fixed("anthropic", "openai"),
 }
 
-// flagOffers are what the shell offers for the value of a flag, in every command that has it.
+// flagOffers maps the name of a flag to the values that the shell offers for it, in
+// every command that has the flag. A flag of the same name must therefore mean the same
+// everywhere.
 var flagOffers = map[string]offer{
 	"agent": agentNames,
 	"workspace": fetched("/ops/workspaces", func(l roster.WorkspaceList) []cobra.Completion {
@@ -76,25 +81,30 @@ var flagOffers = map[string]offer{
 	"engine": fixed(engine.Names()...),
 }
 
+// agentNames offers the agents of all workspaces that the operator may see. The
+// workspace is shown beside the name, since the same name may occur in several.
 var agentNames = fetched("/ops/agents?limit=1000", func(p roster.AgentPage) []cobra.Completion {
 	return output.Rows(p.Agents, func(g roster.Agent) cobra.Completion { return described(g.Name, g.Workspace) })
 })
 
+// operatorNames offers operators with their role, by which people tell them apart.
 func operatorNames(l roster.OperatorList) []cobra.Completion {
 	return output.Rows(l.Operators, func(p roster.Person) cobra.Completion { return described(p.Name, string(p.Role)) })
 }
 
-// described is an offer with a text beside it. What an agent wrote stays on its line.
+// described is a value with a text beside it. Agents write titles and prompts, and choose
+// some of the ids, so control characters are replaced in both.
 func described(value, text string) cobra.Completion {
 	return cobra.CompletionWithDesc(output.Printable(value), output.Shorten(output.Printable(output.OneLine(text)), 60))
 }
 
-// fixed offers the same words always.
+// fixed always offers the same words. It needs no server.
 func fixed(words ...string) offer {
 	return func(context.Context, *command.App) []cobra.Completion { return words }
 }
 
-// fetched offers what the server lists.
+// fetched offers a list from the server. One page is enough: nobody picks from more than
+// that with the Tab key. It gives up after completionWait.
 func fetched[T any](path string, list func(T) []cobra.Completion) offer {
 	return func(ctx context.Context, a *command.App) []cobra.Completion {
 		ctx, cancel := context.WithTimeout(ctx, completionWait)
@@ -107,7 +117,9 @@ func fetched[T any](path string, list func(T) []cobra.Completion) offer {
 	}
 }
 
-// complete gives every command what the shell offers for its arguments and flags.
+// complete installs completion in a command and all below it. It does not override a
+// command that brings its own. Arguments of `add` are skipped, because the name of a
+// thing that does not exist yet cannot be offered.
 func complete(a *command.App, c *cobra.Command) {
 	words := strings.Fields(c.Use)
 	group := ""
@@ -121,6 +133,8 @@ func complete(a *command.App, c *cobra.Command) {
 		if c.LocalFlags().Lookup(name) == nil {
 			continue
 		}
+		// The only possible error is a flag that is registered twice, or is missing; it
+		// was just looked up.
 		_ = c.RegisterFlagCompletionFunc(name,
 			func(c *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 				return o(c.Context(), a), cobra.ShellCompDirectiveNoFileComp

@@ -13,11 +13,17 @@ import (
 	"signalbox/internal/server"
 )
 
+// newConfig is the group `config`. These commands read and write files and need no
+// server. They work on the configuration that the next start would use; `doctor` shows
+// the one that the running server uses.
 func newConfig(a *command.App) *command.Command {
 	return command.Group("config", "The configuration: show what is in force, set a key, check a file",
 		newConfigShow(a), newConfigSet(a), newConfigCheck(a))
 }
 
+// newConfigShow lists every key with its value and its source: a flag, a variable,
+// FILE:LINE, or the default. Secrets are printed as [redacted], since they are of type
+// wire.Secret.
 func newConfigShow(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "show", Short: "Show every key, its value and where it came from", Args: command.NoArguments(),
@@ -33,6 +39,8 @@ func newConfigShow(a *command.App) *command.Command {
 	return c
 }
 
+// printSettings prints settings in the order of server.Settings, which is grouped by
+// topic. An empty value is printed as "-" to keep the columns readable.
 func printSettings(w output.Printer, all server.SettingList) {
 	rows := output.Rows(all.Settings, func(s server.SettingValue) []string {
 		return []string{s.Key, cmp.Or(s.Value, "-"), s.Source, s.Meaning}
@@ -40,6 +48,9 @@ func printSettings(w output.Printer, all server.SettingList) {
 	w.Table("", []string{"KEY", "VALUE", "FROM", "MEANING"}, rows)
 }
 
+// newConfigSet edits the configuration file in place. Comments, order and all other
+// lines stay. The value is checked before the file is touched, so a wrong value never
+// leaves a file that the next start refuses.
 func newConfigSet(a *command.App) *command.Command {
 	return &command.Command{
 		Use: "set KEY VALUE", Short: "Set a key in the configuration file of the data folder",
@@ -54,6 +65,8 @@ func newConfigSet(a *command.App) *command.Command {
 			if err != nil {
 				return err
 			}
+			// Folder and file are for the owner alone: the file may hold passwords and
+			// tokens.
 			if err = os.MkdirAll(a.DataDir(), 0o700); err == nil {
 				err = os.WriteFile(path, changed, 0o600)
 			}
@@ -66,6 +79,8 @@ func newConfigSet(a *command.App) *command.Command {
 	}
 }
 
+// newConfigCheck checks syntax, names and values of a file without applying it. It looks
+// at this one file only: flags and environment may still override what it says.
 func newConfigCheck(a *command.App) *command.Command {
 	return &command.Command{
 		Use: "check [FILE]", Short: "Check a configuration file", Args: command.AtMost(1, "one file, or nothing"),

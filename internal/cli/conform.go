@@ -17,23 +17,32 @@ import (
 	"signalbox/internal/task/amp"
 )
 
-// conformCommands run cases of a protocol, and show how they came out.
+// conformCommands are the commands of the conformance kit. They share how a target is
+// called and how a report is shown. Package conform has the cases; it knows no flag and
+// no token file.
 type conformCommands struct {
 	*command.App
 	agent command.AgentFlags
 	token string // an operator's
 }
 
+// newConform is the group `conform`. Apart from `run`, each command takes any server
+// that claims to speak the protocol, not only Signalbox.
 func newConform(a *command.App) *command.Command {
 	k := &conformCommands{App: a}
 	return command.Group("conform", "The conformance kit: does a server, or an engine, keep to a protocol?",
 		k.newSignal(), k.newHarness(), k.newMail(), k.newTask(), k.newRun())
 }
 
+// tokenFlag adds --token. SIGNALBOX_TOKEN is no default for it: that token belongs to
+// the operator's own server, and the target may be somebody else's. See operator.
 func (k *conformCommands) tokenFlag(c *command.Command, meaning string) {
 	c.Flags().StringVar(&k.token, "token", "", meaning)
 }
 
+// newSignal leaves marks on the target: signals are recorded for good. The help says so,
+// and everything that can be undone (rules, the agent, open gates) is undone, also after
+// Ctrl-C.
 func (k *conformCommands) newSignal() *command.Command {
 	c := k.WithJSON(&command.Command{
 		Use: "signal URL", Short: "Run the cases of AMP v1.0 signals against a server",
@@ -55,7 +64,9 @@ func (k *conformCommands) newSignal() *command.Command {
 	return c
 }
 
-// signal runs the cases of signals, with an agent that is made for it if none was given.
+// signal runs the cases of signals. Without --agent it makes an agent with the
+// operator's token and removes it at the end. Without any operator it still runs the
+// cases that need neither rules nor decisions.
 func (k *conformCommands) signal(ctx context.Context, address string) (report conform.Report, err error) {
 	target, err := targetOf(address)
 	if err != nil {
@@ -77,6 +88,7 @@ func (k *conformCommands) signal(ctx context.Context, address string) (report co
 		return report, err
 	}
 	defer func() { err = errors.Join(err, agent.GiveBack(ctx)) }()
+	// Some cases hold only for a server that listens on more than loopback.
 	kit := conform.Kit{URL: target.String(), Agent: agent.Name, Key: agent.Key, Public: !api.IsLoopback(target.Hostname())}
 	if operator != nil {
 		kit.Token = operator.Token
@@ -84,6 +96,8 @@ func (k *conformCommands) signal(ctx context.Context, address string) (report co
 	return kit.Run(ctx, suite)
 }
 
+// newHarness tests any transport of AHP: an address, a Unix socket, or a command whose
+// standard input and output are the connection.
 func (k *conformCommands) newHarness() *command.Command {
 	c := k.WithJSON(&command.Command{
 		Use: "harness TARGET [FILE]", Short: "Run the cases of AHP 2.4 against a harness",
@@ -114,8 +128,9 @@ func (k *conformCommands) newHarness() *command.Command {
 	return c
 }
 
-// harness runs the cases of AHP, with an agent that is made for it if the target is an address
-// and none was given.
+// harness runs the cases of AHP, from a file if one is named. Only a target with a host
+// needs a key: a Unix socket and a child process identify the agent by other means. If
+// the key is missing, an agent is made for the run and removed at the end.
 func (k *conformCommands) harness(ctx context.Context, args []string) (report conform.Report, err error) {
 	var file []byte
 	if len(args) == 2 {
@@ -130,6 +145,8 @@ func (k *conformCommands) harness(ctx context.Context, args []string) (report co
 	kit := conform.HarnessKit{Target: args[0], Key: k.agent.Key}
 	target, err := url.Parse(args[0])
 	if err == nil && target.Host != "" && kit.Key == "" {
+		// The operators' API is HTTP also where the harness is reached through a
+		// WebSocket.
 		operator := k.operator(&url.URL{Scheme: strings.Replace(target.Scheme, "ws", "http", 1), Host: target.Host})
 		if operator == nil {
 			return report, command.Usage(
@@ -145,6 +162,8 @@ func (k *conformCommands) harness(ctx context.Context, args []string) (report co
 	return kit.Run(ctx, suite)
 }
 
+// newMail tests a provider. Registered agents stay in a tenant whose name is new for
+// each run, so two runs against the same provider do not disturb each other.
 func (k *conformCommands) newMail() *command.Command {
 	c := k.WithJSON(&command.Command{
 		Use: "mail URL", Short: "Run the cases of AMP v0.1.2 messaging against a provider",
@@ -176,6 +195,9 @@ func (k *conformCommands) newMail() *command.Command {
 	return c
 }
 
+// newTask runs the same vectors in two ways: through the rules alone, in this process
+// and with a simulated clock, or against a server. A difference between the two is a bug
+// of the server.
 func (k *conformCommands) newTask() *command.Command {
 	c := k.WithJSON(&command.Command{
 		Use: "task FOLDER|URL", Short: "Run vectors of AMP/1.0 tasks through the engine, or against a server",
@@ -189,6 +211,8 @@ func (k *conformCommands) newTask() *command.Command {
 	folder := c.Flags().String("vectors", "", "a folder with vectors, for a server; our own when absent")
 	k.tokenFlag(c, "an admin's token, for a server")
 	c.RunE = func(c *command.Command, args []string) error {
+		// A path never contains "://", so the two meanings of the argument cannot be
+		// confused.
 		if !strings.Contains(args[0], "://") {
 			report, err := conform.RunTasks(c.Context(), os.DirFS(args[0]), &conform.TaskEngine{})
 			if err != nil {
@@ -205,7 +229,9 @@ func (k *conformCommands) newTask() *command.Command {
 	return c
 }
 
-// tasks runs vectors against a server, and takes away what was made for it.
+// tasks runs vectors against a server. It closes the host also when opening failed
+// half-way, and with a context that Ctrl-C does not end, because agents and rules may
+// exist by then.
 func (k *conformCommands) tasks(ctx context.Context, address string, vectors fs.FS) (report conform.Report, err error) {
 	target, err := targetOf(address)
 	if err != nil {
@@ -225,6 +251,8 @@ func (k *conformCommands) tasks(ctx context.Context, address string, vectors fs.
 	return report, err
 }
 
+// newRun needs no server and starts no CLI. It translates recorded output, so it can
+// tell whether a new release of an agent CLI is still understood.
 func (k *conformCommands) newRun() *command.Command {
 	c := k.WithJSON(&command.Command{
 		Use: "run DIR", Short: "Check the engines against recorded runs in a folder",
@@ -244,7 +272,8 @@ func (k *conformCommands) newRun() *command.Command {
 	return c
 }
 
-// targetOf reads the address of a server.
+// targetOf reads the address of a server and drops a slash at the end, so that the
+// address can be compared with the one in the data folder and joined with paths.
 func targetOf(text string) (*url.URL, error) {
 	target, err := url.Parse(strings.TrimSuffix(text, "/"))
 	if err != nil || target.Host == "" {
@@ -253,9 +282,10 @@ func targetOf(text string) (*url.URL, error) {
 	return target, nil
 }
 
-// operator calls the target as an operator: with the token that was given, or with that of the
-// server which the other commands talk to, if the target is that server. A token is not shown to
-// any other. It is nil without one.
+// operator returns a client that calls the target as an operator, or nil without a
+// token. The token is the one from --token, or else that of the server which the other
+// commands talk to, provided that the target is that very server. A token is never sent
+// to another server.
 func (k *conformCommands) operator(target *url.URL) *api.Client {
 	if k.token != "" {
 		return &api.Client{Base: target.String(), Token: k.token}
@@ -266,7 +296,8 @@ func (k *conformCommands) operator(target *url.URL) *api.Client {
 	return nil
 }
 
-// show prints a report, which is an error when a case failed.
+// show prints a report. Failed cases become an error only after the whole report is
+// printed, so that --json always yields the full result and the exit code is still 1.
 func (k *conformCommands) show(report conform.Report, err error) error {
 	if err == nil {
 		err = k.Show(report, func(w output.Printer) { printConform(w, report) })
@@ -277,6 +308,9 @@ func (k *conformCommands) show(report conform.Report, err error) error {
 	return err
 }
 
+// printConform prints failures one by one, and skipped cases by reason: dozens of cases
+// may be skipped for the same reason, such as a missing token. Texts come from the
+// target and may be hostile.
 func printConform(w output.Printer, r conform.Report) {
 	skipped := map[string]int{}
 	var reasons []string

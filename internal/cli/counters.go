@@ -11,12 +11,16 @@ import (
 	"signalbox/internal/counter"
 )
 
+// newCounters prints the report of the counters. The server adds up after the fact, by
+// following the ledger, so numbers may be behind by a moment. Days are days of UTC.
 func newCounters(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "counters", Short: "Runs, tokens, cost and decisions, by deck, agent or day", Args: command.NoArguments(),
 		Example: "  signalbox counters\n  signalbox counters --by day --project job-search --from 2026-11-01 --to 2026-11-15",
 	})
 	by := c.Flags().String("by", "deck", "deck, agent or day")
+	// The flags have the names of the query parameters. One that is not given is left
+	// out.
 	filters := map[string]*string{}
 	for name, meaning := range map[string]string{
 		"workspace": "only this workspace", "project": "only this deck", "agent": "only this agent, by name or id",
@@ -37,6 +41,8 @@ func newCounters(a *command.App) *command.Command {
 			}
 		}
 		return command.Ask(c.Context(), a, api.Get("/ops/counters?"+q.Encode()), func(w output.Printer, r counter.Report) {
+			// The total is the server's. It is not the sum of the rows: a median cannot
+			// be added up.
 			rows := append(parts(r), countersRow("total", r.Total))
 			w.Table("", []string{
 				map[string]string{"deck": "DECK", "agent": "AGENT", "day": "DAY"}[*by],
@@ -51,6 +57,7 @@ func newCounters(a *command.App) *command.Command {
 	return c
 }
 
+// countersBy turns a report into rows, for each value of --by.
 var countersBy = map[string]func(counter.Report) [][]string{
 	"deck": func(r counter.Report) (rows [][]string) {
 		for _, d := range r.Decks {
@@ -76,6 +83,8 @@ var countersBy = map[string]func(counter.Report) [][]string{
 	},
 }
 
+// countersRow prints one sum. COST is in US dollars as agents reported it, which is an
+// estimate. MEDIAN is how long a gate waited for its decision, "-" if none was decided.
 func countersRow(name string, s counter.Sum) []string {
 	median := "-"
 	if s.MedianSeconds != nil {

@@ -12,16 +12,23 @@ import (
 	"signalbox/internal/deliver"
 )
 
+// newDeliveries is the group `deliveries`: the queue of outgoing calls. A delivery is
+// retried by the server until it succeeds or is given up; nothing here has to run for
+// that.
 func newDeliveries(a *command.App) *command.Command {
 	return command.Group("deliveries", "Outgoing calls, such as webhooks and notifications: list, show, resend",
 		newDeliveriesLs(a), newDeliveriesShow(a), newDeliveriesResend(a))
 }
 
-// deliveryPath is the address of a delivery in the API.
+// deliveryPath is the path of a delivery in the API. The id comes from the command line,
+// so it is escaped: a slash must not turn it into another path.
 func deliveryPath(id string) string { return "/ops/deliveries/" + url.PathEscape(id) }
 
+// deliveryArgument says where to find an id, since nobody knows one by heart.
 const deliveryArgument = "the id of a delivery, from `signalbox deliveries ls`"
 
+// newDeliveriesLs prints one page, the newest first. Unlike the list of agents it is not
+// read to its end: deliveries are as many as gates ever opened.
 func newDeliveriesLs(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "ls", Short: "List deliveries, the newest first", Args: command.NoArguments(),
@@ -48,6 +55,8 @@ func newDeliveriesLs(a *command.App) *command.Command {
 	return c
 }
 
+// newDeliveriesShow prints every attempt with its error, which is what tells a wrong
+// address from a receiver that was down.
 func newDeliveriesShow(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "show DELIVERY_ID", Short: "Show a delivery and every try", Args: command.Exactly(1, deliveryArgument),
@@ -58,6 +67,7 @@ func newDeliveriesShow(a *command.App) *command.Command {
 	return c
 }
 
+// printDelivery prints times in the local time zone, as all commands do; --json has UTC.
 func printDelivery(w output.Printer, d deliver.Detail) {
 	w.Field("delivery", d.ID)
 	w.Field("status", d.Status)
@@ -67,6 +77,7 @@ func printDelivery(w output.Printer, d deliver.Detail) {
 	if d.NextAt != nil {
 		w.Field("next try", d.NextAt.Local().Format(time.DateTime))
 	}
+	// Deliveries to one target keep their order, so one may wait for another to finish.
 	w.Field("behind", d.Behind)
 	w.Field("error", d.LastError)
 	for _, e := range d.Events {
@@ -74,6 +85,8 @@ func printDelivery(w output.Printer, d deliver.Detail) {
 	}
 }
 
+// newDeliveriesResend makes the next attempt due now, also for a delivery that was given
+// up. The id stays the same, so a receiver that has got it already can drop it.
 func newDeliveriesResend(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use:   "resend DELIVERY_ID",

@@ -17,13 +17,18 @@ import (
 	"signalbox/internal/server"
 )
 
-// finding is one thing that doctor has looked at.
+// finding is the result of one check. Text says what was found, and for a problem what
+// to do about it. A missing thing that the first start will make is not a problem: OK is
+// true.
 type finding struct {
 	What string `json:"what"`
 	OK   bool   `json:"ok"`
 	Text string `json:"text"`
 }
 
+// newDoctor checks this machine and, if it can be reached, the server. It changes
+// nothing and may run beside the server. Problems make the exit code 1, so that it can
+// be used in scripts; notes about the configuration do not.
 func newDoctor(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "doctor", Short: "Look for what is wrong, and show the configuration in force", Args: command.NoArguments(),
@@ -35,6 +40,9 @@ func newDoctor(a *command.App) *command.Command {
 			return err
 		}
 		found := examineAll(c.Context(), a, config)
+		// The running server is the authority on its own settings. What this command
+		// reads may differ from it: other flags, another environment, a file that was
+		// edited since.
 		settings, of := config.InForce(), "as the next start of the server would read it"
 		if running, at := runningSettings(c.Context(), a); running != nil {
 			config.Warnings = append(config.Warnings, changedSince(*running, settings)...)
@@ -65,8 +73,9 @@ func newDoctor(a *command.App) *command.Command {
 	return c
 }
 
-// runningSettings is the configuration of the server that runs, and its address. It is nil if no
-// server is reached, or if the caller's token does not show it.
+// runningSettings returns the configuration of the running server and its address.
+// Settings are nil if no server can be reached, or if the token's role may not read
+// them; the caller then shows what the next start would use.
 func runningSettings(ctx context.Context, a *command.App) (settings *server.SettingList, at string) {
 	cl, err := a.Client()
 	if err != nil || cl.Call(ctx, api.Get("/ops/settings"), &settings) != nil {
@@ -75,8 +84,9 @@ func runningSettings(ctx context.Context, a *command.App) (settings *server.Sett
 	return settings, cl.Base
 }
 
-// changedSince says which settings were changed in the file since the server read it at its start.
-// A flag or a variable of the environment of `up` stands above the file; only the server knows those.
+// changedSince warns of settings that were changed in the file after the server had read
+// it. Values from a flag or from the environment of `up` are left out: they override the
+// file, and this process has neither of them.
 func changedSince(running, read server.SettingList) (warnings []string) {
 	inForce := map[string]server.SettingValue{}
 	for _, s := range running.Settings {
@@ -92,14 +102,16 @@ func changedSince(running, read server.SettingList) (warnings []string) {
 	return warnings
 }
 
-// ofFile reports whether the configuration file decides about a value: it is there, as FILE:LINE, or
-// it could be and the default is in force.
+// ofFile reports whether the configuration file decides about a value: its source is
+// FILE:LINE, or it is the default, which the file could have overridden.
 func ofFile(source string) bool {
 	line := source[strings.LastIndexByte(source, ':')+1:]
 	_, err := strconv.Atoi(line)
 	return err == nil || source == "default"
 }
 
+// examineAll runs the checks from the bottom up. A full disk explains a broken database,
+// so the first BAD line is the one to look at first.
 func examineAll(ctx context.Context, a *command.App, config *server.Config) []finding {
 	return []finding{
 		examineFolder(config),
@@ -110,10 +122,14 @@ func examineAll(ctx context.Context, a *command.App, config *server.Config) []fi
 	}
 }
 
+// bad is the finding for an error. It prints the message that is meant for people and
+// leaves the cause out.
 func bad(what string, err error) finding {
 	return finding{what, false, fault.From(err).Message}
 }
 
+// examineFolder tries to create a file. Permission bits alone would not tell: the file
+// system may be mounted read-only, or an ACL may forbid it.
 func examineFolder(config *server.Config) finding {
 	f, err := os.CreateTemp(config.Data, ".doctor-*")
 	if os.IsNotExist(err) {
@@ -127,6 +143,9 @@ func examineFolder(config *server.Config) finding {
 	return finding{"data folder", true, config.Data + " can be written to"}
 }
 
+// examineDisk reads the free space that this user may use. The folder may not exist yet,
+// so it goes up to the nearest parent that does. Less than 512 MB counts as a problem:
+// SQLite needs room for its write-ahead log, and a full disk stops all writes.
 func examineDisk(config *server.Config) finding {
 	dir := config.Data
 	for {
@@ -143,6 +162,9 @@ func examineDisk(config *server.Config) finding {
 	}
 }
 
+// examineDatabase opens the database as the server would, but never creates or migrates
+// it. The newest signed checkpoint is compared with the entries, which is fast; `ledger
+// verify` checks every body.
 func examineDatabase(ctx context.Context, config *server.Config) finding {
 	if config.DB.Reveal() == "" {
 		if _, err := os.Stat(filepath.Join(config.Data, server.DatabaseFile)); os.IsNotExist(err) {
@@ -167,6 +189,10 @@ func examineDatabase(ctx context.Context, config *server.Config) finding {
 	return finding{"database", true, fmt.Sprintf("%s, %s entries, as they were signed", db.Name(), output.Thousands(head))}
 }
 
+// examineKey checks the file of the private signing key. A node without it serves and
+// writes, but does not sign checkpoints; that is right for some nodes of a cluster, and
+// a loss on a single node, so it is reported. A key that others can read lets them forge
+// checkpoints.
 func examineKey(config *server.Config) finding {
 	private := filepath.Join(config.Data, ledger.KeyFile)
 	info, err := os.Stat(private)
@@ -188,6 +214,8 @@ func examineKey(config *server.Config) finding {
 	return finding{"ledger key", true, private}
 }
 
+// examineServer asks the server for its status. A server that is not running is not a
+// problem: doctor is also run before the first start.
 func examineServer(ctx context.Context, a *command.App) finding {
 	cl, err := a.Client()
 	if err != nil {

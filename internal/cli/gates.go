@@ -18,11 +18,16 @@ import (
 	"signalbox/internal/wire"
 )
 
+// newGates is the group `gates`. A gate is a decision that people owe an agent,
+// whichever protocol it came through, so these commands know no protocol.
 func newGates(a *command.App) *command.Command {
 	return command.Group("gates", "The decisions that people owe: list, show, approve, reject, watch",
 		newGatesLs(a), newGatesShow(a), newGatesDecide(a, true), newGatesDecide(a, false), screen.NewWatch(a))
 }
 
+// newGatesLs prints one page, in the order of the inbox. A gate is decided within
+// minutes, so the pending ones nearly always fit on it; the output says so if they do
+// not.
 func newGatesLs(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "ls", Short: "List the gates that wait, the highest risk first", Args: command.NoArguments(),
@@ -34,6 +39,7 @@ func newGatesLs(a *command.App) *command.Command {
 	c.RunE = func(c *command.Command, _ []string) error {
 		q := url.Values{
 			"limit": {fmt.Sprint(*limit)}, "project": {*project}, "agent": {*agent},
+			// The API has no word for "all": without a status it lists every gate.
 			"status": {strings.TrimPrefix(*status, "all")},
 		}
 		return command.Ask(c.Context(), a, api.Get("/ops/gates?"+q.Encode()), func(w output.Printer, page gate.GatePage) {
@@ -49,6 +55,8 @@ func newGatesLs(a *command.App) *command.Command {
 	return c
 }
 
+// newGatesShow prints everything that the decision will be based on. It prints no part
+// of it shortened: an approval is given to the digest of all of it.
 func newGatesShow(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "show GATE_ID", Short: "Show a gate with everything there is to decide on",
@@ -60,6 +68,8 @@ func newGatesShow(a *command.App) *command.Command {
 	return c
 }
 
+// printGate prints a gate. Title, summary, facts and artifacts are an agent's words;
+// Field replaces control characters in them.
 func printGate(w output.Printer, g gate.Gate) {
 	line := func(name, value string) { w.Field(name, value) }
 	line("gate", g.ID)
@@ -89,6 +99,8 @@ func printGate(w output.Printer, g gate.Gate) {
 			say = "approved"
 		}
 		by := v.Operator
+		// A vote that was cast by a delegate counts as the vote of the operator who
+		// delegated.
 		if v.CastBy != v.Operator {
 			by += " (by " + v.CastBy + ")"
 		}
@@ -105,9 +117,13 @@ func printGate(w output.Printer, g gate.Gate) {
 		}
 		line("receipt", strings.TrimSpace(became+" "+r.Summary))
 	}
+	// The digest names exactly what is approved. It is the same in the ledger and in the
+	// receipt.
 	line("digest", g.ActionDigest)
 }
 
+// newGatesDecide is `approve` or `reject`. Both take several gates, because one cause
+// often opens many. They are decided one by one, each in a transaction of its own.
 func newGatesDecide(a *command.App, approve bool) *command.Command {
 	verb, short := api.Approve, "Approve gates"
 	if !approve {
@@ -118,6 +134,7 @@ func newGatesDecide(a *command.App, approve bool) *command.Command {
 		Example: "  signalbox gates " + verb + " gate_01… gate_02… --note 'The same for both'",
 	})
 	note := c.Flags().String("note", "", "why; the agent reads it (also --reason)")
+	// --reason is accepted because the protocols call the note a reason.
 	c.Flags().SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		return pflag.NormalizedName(strings.ReplaceAll(name, "reason", "note"))
 	})
@@ -126,6 +143,8 @@ func newGatesDecide(a *command.App, approve bool) *command.Command {
 	c.RunE = func(c *command.Command, args []string) error {
 		d := gate.Decision{Note: *note, For: *behalf}
 		if *modified != "" {
+			// The server checks whether the protocol allows changes. Here it is only
+			// checked that the shell's quoting left JSON behind.
 			if d.Modified = wire.Raw(*modified); !d.Modified.IsValid() {
 				return command.Usage("--modified should be JSON, such as '{\"amount\": 10}'.")
 			}
@@ -135,8 +154,9 @@ func newGatesDecide(a *command.App, approve bool) *command.Command {
 	return c
 }
 
-// decide votes at each of the gates. One that cannot be decided does not keep the others
-// from it.
+// decide votes at each of the gates. A gate that cannot be decided (it expired, or
+// somebody else was faster) does not stop the others. Every error is printed; the last
+// one is returned, so that Main prints it and the exit code tells of it.
 func decide(ctx context.Context, a *command.App, ids []string, verb string, d gate.Decision) (failed error) {
 	for _, id := range ids {
 		var g gate.Gate

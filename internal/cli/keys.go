@@ -11,11 +11,16 @@ import (
 	"signalbox/internal/roster"
 )
 
+// newKeys is the group `keys`. The server stores the SHA-256 of a key and a hint of it;
+// the secret exists only in the answer that issued it.
 func newKeys(a *command.App) *command.Command {
 	return command.Group("keys", "The keys of agents, operators and owners: issue, list, rotate, revoke",
 		newKeysIssue(a), newKeysLs(a), newKeysRotate(a), newKeysRevoke(a))
 }
 
+// newKeysIssue adds a key beside those that the agent has. Several processes of one
+// agent can each have their own, which can be revoked alone. The agent's own limit
+// applies to all its keys together; --rate-limit can only lower it for this key.
 func newKeysIssue(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "issue AGENT", Short: "Issue a further key for an agent and print it, this once",
@@ -33,7 +38,8 @@ func newKeysIssue(a *command.App) *command.Command {
 	return c
 }
 
-// issue makes a key with the call and prints it.
+// issue sends a request that issues a key, and prints the secret. The secret has the
+// first line for itself, so that a script can take it with `head -1`.
 func issue(c *command.Command, a *command.App, r api.Request, after string) error {
 	return command.Ask(c.Context(), a, r, func(w output.Printer, k roster.IssuedKey) {
 		w.Print("%s\nThis is key %s of %s. It is shown this once.%s",
@@ -41,6 +47,8 @@ func issue(c *command.Command, a *command.App, r api.Request, after string) erro
 	})
 }
 
+// holder names who a key belongs to. Operators belong to no workspace, or to one that is
+// not part of their name; agents and owners are named with theirs.
 func holder(k roster.Key) string {
 	switch {
 	case k.Operator != "":
@@ -51,6 +59,8 @@ func holder(k roster.Key) string {
 	return k.Workspace + "/" + k.Agent
 }
 
+// newKeysLs lists all keys to the end, also revoked and expired ones: an audit asks for
+// those.
 func newKeysLs(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "ls [AGENT]", Short: "List keys, without their secrets",
@@ -84,6 +94,8 @@ func newKeysLs(a *command.App) *command.Command {
 	return c
 }
 
+// keyLimit is the limit of the key itself, in calls per minute. "-" means that only the
+// agent's limit applies.
 func keyLimit(k roster.Key) string {
 	if k.RateLimit == 0 {
 		return "-"
@@ -91,6 +103,8 @@ func keyLimit(k roster.Key) string {
 	return output.Thousands(k.RateLimit) + "/min"
 }
 
+// keyState compares with this machine's clock. It is only a display: whether a key still
+// works is decided by the server with its own clock.
 func keyState(k roster.Key) string {
 	switch {
 	case k.RevokedAt != nil:
@@ -103,11 +117,16 @@ func keyState(k roster.Key) string {
 	return "active"
 }
 
+// keyArgument says where to find an id. The secret is not accepted in its place: it
+// would end up in the history of the shell.
 const keyArgument = "the id of a key, from `signalbox keys ls`"
 
-// keyPath is where the operators' API has a key.
+// keyPath is the path of a key in the API.
 func keyPath(id string) string { return "/ops/keys/" + url.PathEscape(id) }
 
+// newKeysRotate issues a successor. The old key works for roster.Grace longer, so that
+// agents can be moved to the new one without a gap. Use `revoke` for a key that has
+// leaked.
 func newKeysRotate(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "rotate KEY_ID", Short: "Replace a key; the old one works for 24 hours more",
@@ -119,6 +138,7 @@ func newKeysRotate(a *command.App) *command.Command {
 	return c
 }
 
+// newKeysRevoke stops a key at once. That cannot be undone; a new key has to be issued.
 func newKeysRevoke(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "revoke KEY_ID", Short: "Refuse a key from now on", Args: command.Exactly(1, keyArgument),

@@ -18,11 +18,16 @@ import (
 	"signalbox/internal/wire"
 )
 
+// newLedger is the group `ledger`. `tail`, `export` and `prove` ask the server; `verify`
+// works offline; `rebuild` opens the database itself.
 func newLedger(a *command.App) *command.Command {
 	return command.Group("ledger", "The log book: tail, export, verify, prove, rebuild",
 		newLedgerTail(a), newLedgerExport(a), newLedgerVerify(a), newLedgerProve(a), newLedgerRebuild(a))
 }
 
+// newLedgerTail prints the last entries in their order, and with -f all that follow.
+// Following begins after the last entry of the first answer, so none is missed or
+// printed twice between the two calls.
 func newLedgerTail(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "tail", Short: "Print the last entries, and with -f those that follow", Args: command.NoArguments(),
@@ -57,6 +62,7 @@ func newLedgerTail(a *command.App) *command.Command {
 		if !*follow {
 			return nil
 		}
+		// The stream has no filters, so the filters of the first call are repeated here.
 		wanted := func(e ledger.EntryView) bool {
 			return (*kind == "" || e.Kind == *kind) && (*subject == "" || e.Subject == *subject) &&
 				(*trace == "" || e.Trace == *trace)
@@ -66,7 +72,8 @@ func newLedgerTail(a *command.App) *command.Command {
 	return c
 }
 
-// printEntry prints an entry in one line, and its body below it if that is wanted.
+// printEntry prints an entry in one line and, if body is set, its body below. An erased
+// body is gone for good; its record still proves that it existed.
 func printEntry(a *command.App, e ledger.EntryView, body bool) error {
 	return a.Show(e, func(w output.Printer) {
 		w.Line(fmt.Sprintf("%6d  %s  %-18s %-18s %s",
@@ -83,7 +90,9 @@ func printEntry(a *command.App, e ledger.EntryView, body bool) error {
 	})
 }
 
-// followEntries prints entries as they come, through restarts of the server.
+// followEntries prints entries until ctx ends. If the server goes away it connects
+// again, with a pause that doubles from 1 to 15 seconds, and goes on after the last
+// entry that it printed. Any other error ends it, such as a token that was revoked.
 func followEntries(ctx context.Context, a *command.App, cl *api.Client, after int64, body bool,
 	wanted func(ledger.EntryView) bool,
 ) error {
@@ -104,8 +113,9 @@ func followEntries(ctx context.Context, a *command.App, cl *api.Client, after in
 	}
 }
 
-// printEvents prints entries until the stream of the server ends, which is an error, and returns
-// the number of the last.
+// printEvents prints one stream of entries. It always returns an error, because a stream
+// ends only when the server or ctx does, together with the number of the last entry it
+// has seen.
 func printEvents(ctx context.Context, a *command.App, cl *api.Client, after int64, body bool,
 	wanted func(ledger.EntryView) bool,
 ) (last int64, err error) {
@@ -126,13 +136,19 @@ func printEvents(ctx context.Context, a *command.App, cl *api.Client, after int6
 		if err != nil {
 			return after, err
 		}
+		// Also for an entry that was filtered out: it must not be read again after a
+		// reconnect.
 		after = e.Seq
 	}
 }
 
-// verifyCommand checks what export and prove write.
+// verifyCommand is the command that checks files of export and prove. It is printed
+// after each download, since a file that nobody verifies proves nothing.
 const verifyCommand = "signalbox ledger verify"
 
+// newLedgerExport writes a file that proves itself: all records and bodies, and a
+// checkpoint that covers them. Progress and hints go to standard error; standard output
+// may be the file.
 func newLedgerExport(a *command.App) *command.Command {
 	c := &command.Command{
 		Use: "export", Short: "Write all entries and a checkpoint to a file that verifies offline",
@@ -145,6 +161,8 @@ func newLedgerExport(a *command.App) *command.Command {
 	return c
 }
 
+// newLedgerProve writes a proof for one entry. It reveals the record of that entry and
+// hashes of others, no body, so it can be given to somebody who must not see the ledger.
 func newLedgerProve(a *command.App) *command.Command {
 	c := &command.Command{
 		Use:     "prove SEQ",
@@ -164,6 +182,8 @@ func newLedgerProve(a *command.App) *command.Command {
 	return c
 }
 
+// newLedgerRebuild runs in this process, on the database, not in the server: a server
+// whose tables are wrong should not be asked to repair them.
 func newLedgerRebuild(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "rebuild", Short: "Build every table again from the ledger; with --check only compare",
@@ -181,6 +201,9 @@ func newLedgerRebuild(a *command.App) *command.Command {
 		if err != nil {
 			return err
 		}
+		// On SQLite no server may run meanwhile. The lock is the one that a server
+		// takes: this fails if a server is running, and none can start before the
+		// rebuild is done.
 		if !*check && config.DB.Reveal() == "" {
 			release, err := server.LockFolder(config.Data)
 			if err != nil {
@@ -196,6 +219,9 @@ func newLedgerRebuild(a *command.App) *command.Command {
 	return c
 }
 
+// checkRebuild builds the tables beside the live ones and compares. It changes nothing
+// that lasts. A difference is exit code 1: either somebody changed a table by hand, or
+// an apply function is not deterministic.
 func checkRebuild(ctx context.Context, a *command.App, config *server.Config) error {
 	db, err := server.OpenExisting(ctx, config)
 	if err != nil {
@@ -230,6 +256,8 @@ func checkRebuild(ctx context.Context, a *command.App, config *server.Config) er
 	return err
 }
 
+// rebuild replaces the tables. It refuses a ledger that is not the one that was signed:
+// tables built from forged entries would make the forgery effective.
 func rebuild(ctx context.Context, a *command.App, config *server.Config) error {
 	db, err := server.OpenExisting(ctx, config)
 	if err != nil {

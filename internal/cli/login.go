@@ -7,6 +7,9 @@ import (
 	"signalbox/internal/web"
 )
 
+// newLogin prints an address and opens no browser: the command often runs on a server
+// over SSH. The address holds a one-time code in place of the token, so that the token
+// never gets into the history of a browser.
 func newLogin(a *command.App) *command.Command {
 	return a.WithJSON(&command.Command{
 		Use: "login", Short: "Print an address that signs you in to the dashboard",

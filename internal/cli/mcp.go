@@ -11,11 +11,16 @@ import (
 	"signalbox/internal/task"
 )
 
-// nopWriteCloser leaves standard output open.
+// nopWriteCloser keeps the bridge from closing standard output. Errors are still
+// reported on standard error after the bridge has ended.
 type nopWriteCloser struct{ io.Writer }
 
 func (nopWriteCloser) Close() error { return nil }
 
+// newMCP is started by an agent's MCP client, as a child process. Standard output
+// belongs to the protocol: nothing else may be printed there. The command takes an
+// agent's key, never the operator's token from the data folder: a tool call must not act
+// with an operator's rights.
 func newMCP(a *command.App) *command.Command {
 	c := &command.Command{
 		Use: "mcp", Short: "An MCP server on standard input and output, for agents that speak MCP",
@@ -40,7 +45,8 @@ func newMCP(a *command.App) *command.Command {
 		if err != nil {
 			return err
 		}
-		// A server that is away, or does not know the key, is told of before anybody speaks.
+		// Check server and key before the first message. Afterwards an MCP client shows at most
+		// that a tool failed, and not why.
 		if err := (&api.Client{Base: base, Token: *key}).Call(c.Context(), api.Get("/amp/me"), &task.Me{}); err != nil {
 			return err
 		}

@@ -8,11 +8,14 @@ import (
 	"signalbox/internal/notify"
 )
 
+// newNotify is the group `notify`. Channels are configuration, so they cannot be added
+// here; they are read at the start of the server.
 func newNotify(a *command.App) *command.Command {
 	return command.Group("notify", "The channels that are told of gates: list, test, secret",
 		newNotifyLs(a), newNotifyTest(a), newNotifySecret(a))
 }
 
+// newNotifyLs lists the channels that the running server has, not those in the file.
 func newNotifyLs(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{Use: "ls", Short: "List the channels", Args: command.NoArguments()})
 	c.RunE = func(c *command.Command, _ []string) error {
@@ -21,6 +24,8 @@ func newNotifyLs(a *command.App) *command.Command {
 	return c
 }
 
+// printChannels prints one row per channel. BUTTONS says whether people can decide in
+// the channel itself or have to follow a link to the dashboard.
 func printChannels(w output.Printer, all notify.ChannelList) {
 	var rows [][]string
 	for _, one := range all.Channels {
@@ -30,6 +35,9 @@ func printChannels(w output.Printer, all notify.ChannelList) {
 	w.Table(none, []string{"CHANNEL", "TARGET", "BUTTONS"}, rows)
 }
 
+// newNotifyTest has the server send a message through its own connections and settings,
+// which is the only test that proves something. One channel may have several targets,
+// each with its own result. Any that failed makes the exit code 1.
 func newNotifyTest(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "test CHANNEL", Short: "Send a test message and say what happened",
@@ -46,6 +54,7 @@ func newNotifyTest(a *command.App) *command.Command {
 				failed++
 			}
 		}
+		// Results first: a channel may have reached two of three targets.
 		err := a.Show(got, func(w output.Printer) {
 			for _, r := range got.Results {
 				say := "delivered"
@@ -63,6 +72,8 @@ func newNotifyTest(a *command.App) *command.Command {
 	return c
 }
 
+// newNotifySecret prints the secret that receivers of notify.webhook need to check
+// signatures. The server shows it to admins only.
 func newNotifySecret(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "secret", Short: "Print the secret with which calls to notify.webhook are signed", Args: command.NoArguments(),

@@ -11,16 +11,21 @@ import (
 	"signalbox/internal/roster"
 )
 
+// newOperators is the group `operators`. The first admin is made by the first start of
+// the server, whose token is in the data folder; all others are added here.
 func newOperators(a *command.App) *command.Command {
 	return command.Group("operators", "The people who decide: list, add, change, remove, new token",
 		newOperatorsLs(a), newOperatorsAdd(a), newOperatorsSet(a), newOperatorsRm(a), newOperatorsToken(a))
 }
 
+// operatorArgument completes the usage error of every command that takes a name.
 const operatorArgument = "the name of the operator"
 
-// operatorPath is where the operators' API has an operator.
+// operatorPath is the path of an operator in the API. Names of operators are unique on a
+// server, so it needs no workspace.
 func operatorPath(name string) string { return "/ops/operators/" + url.PathEscape(name) }
 
+// newOperatorsLs lists operators. WORKSPACE is the one they are confined to, or "all".
 func newOperatorsLs(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{Use: "ls", Short: "List the operators", Args: command.NoArguments()})
 	c.RunE = func(c *command.Command, _ []string) error {
@@ -34,6 +39,8 @@ func newOperatorsLs(a *command.App) *command.Command {
 	return c
 }
 
+// newOperatorsAdd adds an operator. The token is printed once; the server keeps its
+// hash. The workspace can only be chosen here: nobody is moved between workspaces later.
 func newOperatorsAdd(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "add NAME", Short: "Add an operator and print the token, this once", Args: command.Exactly(1, operatorArgument),
@@ -50,7 +57,8 @@ func newOperatorsAdd(a *command.App) *command.Command {
 	return c
 }
 
-// contacts are by what channels know an operator.
+// contacts lists the ids under which channels know an operator, in a fixed order of
+// channels.
 func contacts(p roster.Person) string {
 	var all []string
 	for _, channel := range roster.ContactChannels() {
@@ -61,6 +69,9 @@ func contacts(p roster.Person) string {
 	return cmp.Or(strings.Join(all, " "), "-")
 }
 
+// newOperatorsSet sets contacts. A contact is what makes a button in a chat count as
+// somebody's vote, so it has to be the id that the service vouches for, not a display
+// name. Two operators cannot have the same one.
 func newOperatorsSet(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "set NAME", Short: "Say by what channels know an operator; what is not given stays as it is",
@@ -91,6 +102,9 @@ func newOperatorsSet(a *command.App) *command.Command {
 	return c
 }
 
+// newOperatorsRm removes an operator. Their tokens stop working. Votes that were cast
+// stay counted, and the name stays in the ledger. The server refuses to remove the last
+// admin.
 func newOperatorsRm(a *command.App) *command.Command {
 	return &command.Command{
 		Use: "rm NAME", Short: "Remove an operator and their tokens", Args: command.Exactly(1, operatorArgument),
@@ -100,6 +114,8 @@ func newOperatorsRm(a *command.App) *command.Command {
 	}
 }
 
+// newOperatorsToken issues one more token, for a second machine or in place of a lost
+// one. The old ones keep working; `keys ls` shows them and `keys revoke` ends them.
 func newOperatorsToken(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "token NAME", Short: "Make a further token for an operator and print it, this once",

@@ -9,11 +9,14 @@ import (
 	"signalbox/internal/roster"
 )
 
+// newOwners is the group `owners`. An owner can register agents with a key, and can do
+// nothing else: no gate, no ledger, no other owner's agents.
 func newOwners(a *command.App) *command.Command {
 	return command.Group("owners", "The people and teams who may register agents: list, add, remove, new key",
 		newOwnersLs(a), newOwnersAdd(a), newOwnersRm(a), newOwnersKey(a))
 }
 
+// newOwnersLs lists owners; there are few, so the API has no pages for them.
 func newOwnersLs(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{Use: "ls", Short: "List the owners", Args: command.NoArguments()})
 	workspace := onlyWorkspaceFlag(c)
@@ -32,6 +35,7 @@ func newOwnersLs(a *command.App) *command.Command {
 	return c
 }
 
+// newOwnersAdd adds an owner to a workspace, in which all agents of this owner will be.
 func newOwnersAdd(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "add NAME", Short: "Add an owner and print the key, this once", Args: command.Exactly(1, ownerArgument),
@@ -47,11 +51,15 @@ func newOwnersAdd(a *command.App) *command.Command {
 	return c
 }
 
+// ownerArgument completes the usage error of every command that takes a name.
 const ownerArgument = "the name of the owner"
 
-// ownerPath is where the operators' API has an owner.
+// ownerPath is the path of an owner in the API, without the workspace, which the same
+// name needs where it exists twice.
 func ownerPath(name string) string { return "/ops/owners/" + url.PathEscape(name) }
 
+// newOwnersRm removes an owner. The agents stay and keep working: removing a person
+// should not stop production. Use `agents rm` for those that should go.
 func newOwnersRm(a *command.App) *command.Command {
 	c := &command.Command{
 		Use: "rm NAME", Short: "Remove an owner and their keys; their agents stay", Args: command.Exactly(1, ownerArgument),
@@ -64,6 +72,7 @@ func newOwnersRm(a *command.App) *command.Command {
 	return c
 }
 
+// newOwnersKey issues one more key. The old ones keep working until they are revoked.
 func newOwnersKey(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "key NAME", Short: "Make a further key for an owner and print it, this once",

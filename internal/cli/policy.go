@@ -19,15 +19,19 @@ import (
 	"signalbox/internal/wire"
 )
 
+// newPolicy is the group `policy`. `check` and `test --policy` need no server. The
+// others ask the server, which alone decides what is in force.
 func newPolicy(a *command.App) *command.Command {
 	return command.Group("policy", "The rules: check, test, replay, apply, show",
 		newPolicyCheck(a), newPolicyApply(a), newPolicyShow(a), newPolicyTest(a), newPolicyReplay(a))
 }
 
+// fileArgument is what the commands take that read a policy.
 const fileArgument = "a policy file, or - for standard input"
 
-// readPolicy reads a policy and checks it here, so that what is wrong is shown in
-// the file, whether or not there is a server.
+// readPolicy reads a policy and parses it in this process, with the parser that the
+// server uses. Mistakes are shown in the file at once, also without a server, and never
+// reach it.
 func readPolicy(a *command.App, name string) ([]byte, *policy.Policy, error) {
 	source, err := a.ReadFile(name)
 	if err != nil {
@@ -37,8 +41,9 @@ func readPolicy(a *command.App, name string) ([]byte, *policy.Policy, error) {
 	return source, p, pointOut(a, name, source, err)
 }
 
-// pointOut prints every problem with its line, as a compiler does. The error that is
-// left says how many there are.
+// pointOut prints every problem with file, line and column, in the form that editors and
+// CI recognise, and the line itself with a caret. It returns an error that only counts
+// them. An err that is not about the policy is returned unchanged, nil included.
 func pointOut(a *command.App, name string, source []byte, err error) error {
 	problems := policy.Problems(err)
 	if len(problems) == 0 {
@@ -48,6 +53,8 @@ func pointOut(a *command.App, name string, source []byte, err error) error {
 	for _, p := range problems {
 		a.Err.Print("%s:%d:%d: %s", name, p.Line, p.Column, p.Message)
 		if p.Line <= len(lines) {
+			// A tab counts as one column, so it is printed as one space; the caret then
+			// stands right.
 			line := output.Printable(strings.ReplaceAll(lines[p.Line-1], "\t", " "))
 			a.Err.Print("%6d | %s\n       | %s^ %s",
 				p.Line, line, strings.Repeat(" ", max(0, p.Column-1)), p.Hint)
@@ -59,6 +66,8 @@ func pointOut(a *command.App, name string, source []byte, err error) error {
 	return fault.New(fault.InvalidPolicy, "%s has %d mistakes. Nothing was changed.", name, len(problems))
 }
 
+// newPolicyCheck checks what can be known without a server. Warnings, about approvers
+// who do not exist, come from `apply`, hence the empty list.
 func newPolicyCheck(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "check FILE", Short: "Check a policy, without a server; every mistake with line and column",
@@ -76,6 +85,9 @@ func newPolicyCheck(a *command.App) *command.Command {
 	return c
 }
 
+// countRules says how many rules there are, and how many of them only record what they
+// would have decided. People forget to switch a rule from shadow to live; this line
+// reminds them.
 func countRules(rules []policy.RuleSummary) string {
 	shadows := 0
 	for _, r := range rules {
@@ -90,6 +102,8 @@ func countRules(rules []policy.RuleSummary) string {
 	return text
 }
 
+// newPolicyApply replaces the whole policy in one transaction. There is no moment
+// without a policy, and no moment with half of the new one.
 func newPolicyApply(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "apply FILE", Short: "Put a policy in force, as a whole and at once; a wrong one changes nothing",
@@ -107,6 +121,8 @@ func newPolicyApply(a *command.App) *command.Command {
 				return command.Usage(
 					"--if-version takes the number of a version, 1 or more. `signalbox policy show --versions` lists them.")
 			}
+			// Compare and swap: of two people who edit the same version, the second gets
+			// a conflict instead of undoing the first one's change.
 			request = request.With("If-Match", fmt.Sprint(*expect))
 		}
 		var done rulebook.Applied
@@ -118,6 +134,9 @@ func newPolicyApply(a *command.App) *command.Command {
 				a.Err.Print("%s: %s", args[0], warning)
 			}
 			switch {
+			// Rules that count need the past of their window first. Until it is read,
+			// the old version decides: a counter that starts at zero would let agents
+			// exceed their limits.
 			case !done.InForce:
 				w.Print("Version %d is applied: %s. What its rules count is still being read from the "+
 					"ledger; the version before it decides until then.", done.Version.Number, countRules(p.Rules()))
@@ -131,6 +150,8 @@ func newPolicyApply(a *command.App) *command.Command {
 	return c
 }
 
+// newPolicyShow prints a version as it was applied, byte for byte, so that its output
+// can be edited and applied again.
 func newPolicyShow(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{Use: "show", Short: "Print the policy in force", Args: command.NoArguments()})
 	number := c.Flags().Int64("version", 0, "print this version")
@@ -145,6 +166,8 @@ func newPolicyShow(a *command.App) *command.Command {
 		if *versions {
 			return a.Show(page, func(w output.Printer) { printVersions(w, page) })
 		}
+		// Ask for the newest version by number: a version that was just applied may
+		// still be loading, and is then not the one in force.
 		if *number == 0 {
 			if len(page.Versions) == 0 {
 				return fault.New(fault.NotFound,
@@ -160,6 +183,8 @@ func newPolicyShow(a *command.App) *command.Command {
 	return c
 }
 
+// printVersions lists versions, the newest first. ENTRY is the number of the ledger
+// entry that has the text, for `ledger prove`.
 func printVersions(w output.Printer, page rulebook.VersionPage) {
 	rows := output.Rows(page.Versions, func(v rulebook.Version) []string {
 		return []string{
@@ -170,14 +195,15 @@ func printVersions(w output.Printer, page rulebook.VersionPage) {
 	w.Table("There is no policy.", []string{"VERSION", "APPLIED", "BY", "SHA256", "ENTRY"}, rows)
 }
 
-// TestRun is how the examples of a test file came out.
+// TestRun is the result of a file of examples: what `policy test --json` prints.
 type TestRun struct {
 	Passed int           `json:"passed"`
 	Failed int           `json:"failed"`
 	Tests  []TestOutcome `json:"tests"`
 }
 
-// TestOutcome is how one example came out.
+// TestOutcome is the result of one example: the verdict of the policy, and if that is
+// not what was expected, Problem with the difference.
 type TestOutcome struct {
 	Name    string        `json:"name"`
 	Line    int           `json:"line"`
@@ -187,6 +213,9 @@ type TestOutcome struct {
 	Problem string        `json:"problem,omitempty"`
 }
 
+// newPolicyTest runs examples in this process. They are pure: an example states the
+// agent, the event and the counters, so the result does not depend on what any agent
+// did.
 func newPolicyTest(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use:   "test TESTS",
@@ -222,6 +251,9 @@ func newPolicyTest(a *command.App) *command.Command {
 	return c
 }
 
+// policyUnderTest is the policy in a file, or the one in force for "". The latter is
+// fetched as text and parsed here; a server that is newer than this program may have
+// rules that this parser refuses, which is then said with line and column.
 func policyUnderTest(ctx context.Context, a *command.App, file string) (*policy.Policy, error) {
 	if file != "" {
 		_, p, err := readPolicy(a, file)
@@ -244,6 +276,8 @@ func policyUnderTest(ctx context.Context, a *command.App, file string) (*policy.
 	return p, pointOut(a, "the policy in force", source, err)
 }
 
+// runTests runs the examples in the order of the file. None of them changes anything for
+// the next.
 func runTests(p *policy.Policy, tests policy.Tests) TestRun {
 	run := TestRun{Tests: []TestOutcome{}}
 	for _, r := range p.RunTests(tests) {
@@ -257,6 +291,7 @@ func runTests(p *policy.Policy, tests policy.Tests) TestRun {
 	return run
 }
 
+// printTests prints only failures, each with its line in the file.
 func printTests(w output.Printer, file string, run TestRun) {
 	for _, t := range run.Tests {
 		if !t.Passed {
@@ -266,6 +301,9 @@ func printTests(w output.Printer, file string, run TestRun) {
 	w.Print("%d passed, %d failed", run.Passed, run.Failed)
 }
 
+// newPolicyReplay decides past events again with another policy and shows the
+// differences. Nothing is changed and no agent notices. It is how a policy should be
+// tried before it is applied.
 func newPolicyReplay(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use:   "replay FILE",
@@ -287,6 +325,10 @@ func newPolicyReplay(a *command.App) *command.Command {
 	return c
 }
 
+// replay runs a replay on the server, where the decisions are, and reads its lines:
+// progress, then a report or an error. It uses Do and not Call: a replay of months takes
+// longer than the minute that Call allows. A stream that ends without a report is an
+// error, never an empty report.
 func replay(ctx context.Context, a *command.App, source []byte, since string) (rulebook.Report, error) {
 	cl, err := a.Client()
 	if err != nil {
@@ -321,6 +363,9 @@ func replay(ctx context.Context, a *command.App, source []byte, since string) (r
 	}
 }
 
+// printReplay prints differences grouped by what was decided and by which rule.
+// Decisions that could not be tried are counted apart, so that "0 changed" cannot hide
+// them.
 func printReplay(w output.Printer, r rulebook.Report) {
 	if r.Decisions == 0 {
 		w.Print("There are no decisions since %s.", r.Since.Local().Format(time.DateTime))
@@ -332,6 +377,7 @@ func printReplay(w output.Printer, r rulebook.Report) {
 		w.Print("\n%s × %s: %s (%s) would be %s (%s)",
 			output.Thousands(c.Count), c.Point, c.Was.Then, c.Was.Rule, c.Would.Then, c.Would.Rule)
 		var rows [][]string
+		// Five examples are enough for a terminal; --json has all that the server sent.
 		for _, e := range c.Examples[:min(len(c.Examples), 5)] {
 			rows = append(rows,
 				[]string{fmt.Sprint(e.Seq), e.At.Local().Format(time.DateTime), e.Workspace + "/" + e.Agent, e.What})
@@ -350,6 +396,7 @@ func printReplay(w output.Printer, r rulebook.Report) {
 	}
 }
 
+// indent shifts the first column below its heading. It changes the rows in place.
 func indent(rows [][]string) [][]string {
 	for _, row := range rows {
 		row[0] = "  " + row[0]

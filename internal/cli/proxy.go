@@ -14,16 +14,24 @@ import (
 	"signalbox/internal/proxy"
 )
 
+// newProxy is the group `proxy`: settings of the model proxy. The calls themselves are
+// in the ledger.
 func newProxy(a *command.App) *command.Command {
 	return command.Group("proxy", "The model proxy: the providers' keys, and how agents' calls are treated",
 		newProxyKey(a), newProxyAgent(a))
 }
 
+// newProxyKey is the group `proxy key`. The server encrypts these keys with the key of
+// its data folder and gives them to nobody, not even to admins: there is no command that
+// prints one.
 func newProxyKey(a *command.App) *command.Command {
 	return command.Group("key", "The providers' keys in the vault: set, list, remove",
 		newProxyKeySet(a), newProxyKeyLs(a), newProxyKeyRm(a))
 }
 
+// newProxyKeySet reads the key from standard input only. An argument would be visible in
+// the list of processes and in the history of the shell. The limit of 64 KiB keeps a
+// wrong file from being sent.
 func newProxyKeySet(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "set PROVIDER", Short: "Read a provider's key from standard input and put it into the vault",
@@ -42,6 +50,7 @@ func newProxyKeySet(a *command.App) *command.Command {
 	return c
 }
 
+// newProxyKeyLs lists the vault with hints, by which people recognise their keys.
 func newProxyKeyLs(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{Use: "ls", Short: "List the vault, without the keys", Args: command.NoArguments()})
 	c.RunE = func(c *command.Command, _ []string) error {
@@ -50,6 +59,8 @@ func newProxyKeyLs(a *command.App) *command.Command {
 	return c
 }
 
+// newProxyKeyRm removes one key: the one of a workspace with --workspace, or else the
+// one for all workspaces. Agents then use what is left, or bring their own key.
 func newProxyKeyRm(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "rm PROVIDER", Short: "Take a provider's key out of the vault",
@@ -63,6 +74,9 @@ func newProxyKeyRm(a *command.App) *command.Command {
 	return c
 }
 
+// printProviderKeys prints the vault after a change too, so that one sees which key now
+// applies. A key cannot be decrypted if the data folder got another secret, for example
+// after a partial restore.
 func printProviderKeys(w output.Printer, all proxy.ProviderKeys) {
 	rows := output.Rows(all.Keys, func(k proxy.ProviderKey) []string {
 		note := ""
@@ -75,6 +89,9 @@ func printProviderKeys(w output.Printer, all proxy.ProviderKeys) {
 	w.Table(none, []string{"PROVIDER", "WORKSPACE", "KEY", "SET", ""}, rows)
 }
 
+// newProxyAgent shows the settings of an agent or changes them. The API replaces
+// settings as a whole, so they are read first. Two people who change one agent at the
+// same moment can undo each other's change.
 func newProxyAgent(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "agent NAME", Short: "Show or set how an agent's calls through the proxy are treated",
@@ -111,6 +128,8 @@ func newProxyAgent(a *command.App) *command.Command {
 			if err != nil {
 				return err
 			}
+			// Keys are added here and never removed; a key that is registered twice
+			// counts once.
 			in.ProviderKeys = append(in.ProviderKeys, sum)
 		}
 		if changed("mode") || changed("soft-reject") || changed("hold-seconds") || changed("provider-key-file") {
@@ -126,7 +145,8 @@ func newProxyAgent(a *command.App) *command.Command {
 	return c
 }
 
-// keySum reads a key, of which nothing but the sum leaves this machine.
+// keySum reads a provider's key and returns its SHA-256. The key itself stays on this
+// machine: the server only has to recognise it in the calls of the agent.
 func keySum(a *command.App, file string) (string, error) {
 	var text []byte
 	var err error

@@ -13,11 +13,14 @@ import (
 	"signalbox/internal/wire"
 )
 
+// newSessions is the group `sessions`. A session is one supervised run of an agent that
+// speaks AHP, or whose hooks ask through AHP.
 func newSessions(a *command.App) *command.Command {
 	return command.Group("sessions", "Sessions of supervised agents: list, show",
 		newSessionsLs(a), newSessionsShow(a))
 }
 
+// newSessionsLs lists one page of sessions, by when they began.
 func newSessionsLs(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "ls", Short: "List sessions, the newest first", Args: command.NoArguments(),
@@ -52,6 +55,8 @@ func sessionState(s harness.Session) string {
 	return "open"
 }
 
+// newSessionsShow shows the steps of one session. A session's id is chosen by its agent
+// and may exist in several workspaces, hence the flag.
 func newSessionsShow(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "show SESSION_ID", Short: "Show a session with its steps, the newest first",
@@ -66,6 +71,8 @@ func newSessionsShow(a *command.App) *command.Command {
 	return c
 }
 
+// printSession prints the timeline. A step is a line: number of its entry, time, type,
+// decision, and the reason or else the rule that decided.
 func printSession(w output.Printer, s harness.Session) {
 	w.Field("session", s.ID)
 	w.Field("agent", s.Workspace+"/"+s.Agent)

@@ -10,6 +10,8 @@ import (
 	"signalbox/internal/server"
 )
 
+// newStatus shows the state of the server. The exit code is 0 only if it is ready, so
+// the command can serve as a health check where /readyz cannot be reached.
 func newStatus(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{Use: "status", Short: "Tell how the server is", Args: command.NoArguments()})
 	c.RunE = func(c *command.Command, _ []string) error {
@@ -32,6 +34,8 @@ func newStatus(a *command.App) *command.Command {
 	return c
 }
 
+// printStatus prints the state. Entries that are not under a checkpoint yet are normal
+// for half a second; a gap that stays means that no node signs.
 func printStatus(w output.Printer, base string, s server.Status) {
 	state := "ready"
 	if !s.Ready {
@@ -50,6 +54,8 @@ func printStatus(w output.Printer, base string, s server.Status) {
 	w.Print("memory      %d MB", s.Memory>>20)
 }
 
+// newVersion prints the version of this program, which is not necessarily the server's;
+// see status.
 func newVersion(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{Use: "version", Short: "Print the version", Args: command.NoArguments()})
 	c.RunE = func(*command.Command, []string) error {

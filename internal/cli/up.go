@@ -10,6 +10,9 @@ import (
 	"signalbox/internal/server"
 )
 
+// newUp starts the server and stays in the foreground; a service manager starts and
+// stops it. It returns after the server has finished the requests in progress and closed
+// the database.
 func newUp(a *command.App) *command.Command {
 	c := &command.Command{
 		Use: "up", Short: "Start the server",
@@ -27,6 +30,8 @@ func newUp(a *command.App) *command.Command {
 		if err != nil {
 			return err
 		}
+		// Called once the listener accepts connections, so that a script may wait for
+		// this output.
 		return s.Run(c.Context(), func(s *server.Server) {
 			database := map[string]string{"sqlite": "SQLite", "postgres": "PostgreSQL"}[s.Database()]
 			if err := s.Refusal(); err != nil {
@@ -42,7 +47,9 @@ func newUp(a *command.App) *command.Command {
 	return c
 }
 
-// invitation is the dashboard's address with a code that signs in once.
+// invitation is the dashboard's address with a one-time code, for the person at the
+// terminal. It is empty if no code can be made, for instance because there is no admin;
+// that must not stop a server.
 func invitation(c *command.Command, s *server.Server) string {
 	address, err := s.LoginURL(c.Context())
 	if err != nil {
@@ -51,7 +58,8 @@ func invitation(c *command.Command, s *server.Server) string {
 	return "Dashboard: " + address + " (once, within 5 minutes). "
 }
 
-// program is how this program is called by somebody who types.
+// program is how the user called this program, for the command that is printed as the
+// next step. Under `go run` the path would be that of a temporary file.
 func program() string {
 	if strings.Contains(os.Args[0], "go-build") {
 		return "go run ./cmd/signalbox"
@@ -59,7 +67,8 @@ func program() string {
 	return os.Args[0]
 }
 
-// dataFlag is what has to be added for another command to find the folder.
+// dataFlag is the flag that another command needs to find the data folder, or nothing if
+// this one found it without the flag.
 func dataFlag(a *command.App, c *server.Config) string {
 	if a.Data == "" {
 		return ""

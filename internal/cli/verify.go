@@ -13,7 +13,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// verified is what `ledger verify --json` prints.
+// verified is what `ledger verify --json` prints. It is printed only for a file that
+// passed, so Verified is always true; a file that fails is an error with exit code 1.
 type verified struct {
 	Verified   bool     `json:"verified"`
 	Origin     string   `json:"origin,omitempty"`
@@ -24,6 +25,8 @@ type verified struct {
 	Record     wire.Raw `json:"record,omitempty"`
 }
 
+// newLedgerVerify needs no server and trusts none: only the key. The kind of file is
+// recognised by its first bytes, so that nobody has to name it.
 func newLedgerVerify(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "verify FILE", Short: "Check an export or a proof file, offline",
@@ -62,8 +65,10 @@ func newLedgerVerify(a *command.App) *command.Command {
 	return c
 }
 
-// against reads the checkpoint to compare with. The one in the data folder goes with
-// the key there, and may be newer than the file; one that was named may not.
+// against returns the checkpoint to compare the file with, or nil for none. A checkpoint
+// that the user names must be covered by the file: somebody kept it to detect that the
+// end of a ledger was cut off. The one in the data folder belongs to the key there, is
+// used only with that key, and may be newer than the file.
 func against(a *command.App, path string, ownKey bool) (*ledger.Against, error) {
 	if path != "" {
 		text, err := os.ReadFile(path)
@@ -79,6 +84,8 @@ func against(a *command.App, path string, ownKey bool) (*ledger.Against, error) 
 	return &ledger.Against{Signed: text, MayBeLater: true}, nil
 }
 
+// verifyExport streams the file, in constant memory. Erased bodies are reported but do
+// not fail: erasing is allowed, and the records prove that nothing else is missing.
 func verifyExport(a *command.App, r io.Reader, key string, against *ledger.Against) error {
 	shown := output.NewProgress(a.Err)
 	v, err := ledger.VerifyExport(r, key, against, shown.Of("verifying"))
@@ -106,6 +113,8 @@ func verifyExport(a *command.App, r io.Reader, key string, against *ledger.Again
 	})
 }
 
+// verifyProof verifies a proof for one record. A proof has a few kilobytes; the limit of
+// 1 MiB keeps a wrong file out of memory.
 func verifyProof(a *command.App, r io.Reader, key string) error {
 	file, err := io.ReadAll(io.LimitReader(r, 1<<20))
 	if err != nil {

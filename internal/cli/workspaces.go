@@ -7,21 +7,27 @@ import (
 	"signalbox/internal/roster"
 )
 
+// newWorkspaces is the group `workspaces`. Workspaces cannot be removed: entries in the
+// ledger belong to them.
 func newWorkspaces(a *command.App) *command.Command {
 	return command.Group("workspaces", "The workspaces, each walled off from the others: list, add",
 		newWorkspacesLs(a), newWorkspacesAdd(a))
 }
 
-// workspaceFlag is the workspace that something belongs to.
+// workspaceFlag is --workspace for commands that name one thing. Empty means the
+// workspace "default", which every server has.
 func workspaceFlag(c *command.Command) *string {
 	return c.Flags().String("workspace", "", "the workspace; default when absent")
 }
 
-// onlyWorkspaceFlag is the workspace that a list is narrowed to.
+// onlyWorkspaceFlag is --workspace for lists. Empty means every workspace that the
+// operator may see. It is a function of its own because the same flag has another
+// default here.
 func onlyWorkspaceFlag(c *command.Command) *string {
 	return c.Flags().String("workspace", "", "only those of this workspace")
 }
 
+// newWorkspacesLs prints bare names, one per line, for use in scripts.
 func newWorkspacesLs(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{Use: "ls", Short: "List the workspaces", Args: command.NoArguments()})
 	c.RunE = func(c *command.Command, _ []string) error {
@@ -34,6 +40,8 @@ func newWorkspacesLs(a *command.App) *command.Command {
 	return c
 }
 
+// newWorkspacesAdd adds a workspace. Only operators who are not confined to a workspace
+// can do that.
 func newWorkspacesAdd(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "add NAME", Short: "Add a workspace", Args: command.Exactly(1, "the name of the workspace"),
@@ -48,7 +56,8 @@ func newWorkspacesAdd(a *command.App) *command.Command {
 	return c
 }
 
-// remove removes what is at the path, and says so.
+// remove deletes what is at the path and prints done. The API answers without a body, so
+// there is nothing to show as JSON.
 func remove(c *command.Command, a *command.App, path, done string) error {
 	if err := a.Call(c.Context(), api.Delete(path), nil); err != nil {
 		return err
