@@ -76,7 +76,7 @@ func TestConformHarnessOnTheCommandLine(t *testing.T) {
 		!bytes.Equal([]byte(out), conform.HarnessPolicy()) {
 		t.Errorf("%v: %s", err, out)
 	}
-	if out, err := run("conform", "harness"); err == nil || !strings.Contains(out, "Say which harness") {
+	if out, err := run("conform", "harness"); err == nil || !strings.Contains(out, "Name a harness") {
 		t.Errorf("%v: %s", err, out)
 	}
 }

@@ -285,33 +285,3 @@ func (p *process) wantCalls(t *testing.T) {
 		t.Errorf("only %d calls are named: %v", found, err)
 	}
 }
-
-var markdownLink = regexp.MustCompile(`\]\(([^)\s]+)\)`)
-
-func TestEveryFileThatADocumentLinksToIsThere(t *testing.T) {
-	t.Parallel()
-	root := filepath.Join("..", "..")
-	documents, err := filepath.Glob(filepath.Join(root, "*.md"))
-	more, err2 := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	if err != nil || err2 != nil || len(documents) < 4 {
-		t.Fatalf("%v %v %v", documents, err, err2)
-	}
-	for _, document := range append(documents, more...) {
-		text, err := os.ReadFile(document)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, found := range markdownLink.FindAllStringSubmatch(string(text), -1) {
-			to, err := url.Parse(found[1])
-			if err != nil || to.Scheme != "" {
-				continue // of another site, which this machine may not reach
-			}
-			if to.Path == "" {
-				continue
-			}
-			if _, err := os.Stat(filepath.Join(filepath.Dir(document), filepath.FromSlash(to.Path))); err != nil {
-				t.Errorf("%s links to %s: %v", document, found[1], err)
-			}
-		}
-	}
-}

@@ -227,7 +227,7 @@ func TestAttachmentsInABucketAndScanned(t *testing.T) {
 	}
 	alice.mail("send", "bob", "With a file", "see there", "--attach", good)
 	if code, out := run(t, p.dir, "mail", "--dir", alice.dir, "send", "bob", "With a virus", "see there", "--attach",
-		bad); code == 0 || !strings.Contains(out, "rejects bad.txt") {
+		bad); code == 0 || !strings.Contains(out, "rejected bad.txt") {
 		t.Errorf("a virus was sent: %s", out)
 	}
 	bucket, err := blob.OpenBucket(t.Context(), s3)

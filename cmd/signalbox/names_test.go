@@ -151,7 +151,7 @@ func TestSessionsAndDeliveriesFromATerminal(t *testing.T) {
 	if out := mustRun(t, p.dir, "deliveries", "show", dead[1]); !strings.Contains(out, "410") {
 		t.Errorf("%s", out)
 	}
-	if out := mustRun(t, p.dir, "deliveries", "resend", dead[1]); !strings.Contains(out, "is sent again") {
+	if out := mustRun(t, p.dir, "deliveries", "resend", dead[1]); !strings.Contains(out, "will be sent again") {
 		t.Errorf("%s", out)
 	}
 	if code, out := run(t, p.dir, "deliveries", "show", "delivery_x"); code == 0 || !strings.Contains(out, "delivery_x") {
