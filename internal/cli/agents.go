@@ -140,10 +140,9 @@ func printAgent(w output.Printer, g roster.Agent) {
 // that needs a decision is blocked. Decisions that were taken before stay valid in the
 // ledger.
 func newAgentsSuspend(a *command.App, suspend bool) *command.Command {
-	use, short, done := "suspend NAME", "Block what an agent does until it is resumed", "%s is suspended: what it "+
-		"does is blocked."
+	use, short, done := "suspend NAME", "Block an agent until it is resumed", "%s is suspended: its actions are blocked."
 	if !suspend {
-		use, short, done = "resume NAME", "Let a suspended agent go on", "%s may go on."
+		use, short, done = "resume NAME", "Resume a suspended agent", "%s is resumed."
 	}
 	c := a.WithJSON(&command.Command{Use: use, Short: short, Args: command.Exactly(1, agentArgument)})
 	workspace := workspaceFlag(c)
@@ -158,7 +157,7 @@ func newAgentsSuspend(a *command.App, suspend bool) *command.Command {
 // ledger is append-only, and removing is itself an entry.
 func newAgentsRm(a *command.App) *command.Command {
 	c := &command.Command{
-		Use: "rm NAME", Short: "Remove an agent and its keys; what it did stays in the ledger",
+		Use: "rm NAME", Short: "Remove an agent and its keys; its entries stay in the ledger",
 		Args: command.Exactly(1, agentArgument),
 	}
 	workspace := workspaceFlag(c)

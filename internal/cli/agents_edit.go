@@ -27,7 +27,7 @@ var protocols = map[string]roster.KeyKind{
 // stores hashes. If the output is lost, `keys issue` makes another key.
 func newAgentsAdd(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
-		Use: "add NAME", Short: "Add an agent and print its keys, this once",
+		Use: "add NAME", Short: "Add an agent and print its keys, which are shown only once",
 		Example: "  signalbox agents add billing-agent --label team=finance", Args: command.Exactly(1, agentArgument),
 	})
 	workspace := workspaceFlag(c)
@@ -62,7 +62,7 @@ func newAgentsAdd(a *command.App) *command.Command {
 			added.Keys = map[roster.KeyKind]string{kind: added.Keys[kind]}
 		}
 		return a.Show(added, func(w output.Printer) {
-			w.Print("Added %s to workspace %s. Its keys are shown this once:",
+			w.Print("Added %s to workspace %s. Its keys are shown only once:",
 				added.Agent.Name, added.Agent.Workspace)
 			for _, k := range slices.Sorted(maps.Keys(added.Keys)) {
 				w.Print("  %-7s %s", k, added.Keys[k])
@@ -77,15 +77,15 @@ func newAgentsAdd(a *command.App) *command.Command {
 // Changed, not on what the flag holds.
 func newAgentsSet(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
-		Use: "set NAME", Short: "Change an agent; what is not given stays as it is",
+		Use: "set NAME", Short: "Change an agent; settings without a flag stay as they are",
 		Example: "  signalbox agents set billing-agent --trust trusted --rate-limit 120",
 		Args:    command.Exactly(1, agentArgument),
 	})
 	workspace := workspaceFlag(c)
 	trust := c.Flags().String("trust", "", "how far it is trusted: "+strings.Join(roster.TrustLevels, ", "))
-	label := c.Flags().StringArray("label", nil, "a label, as name=value; those given take the place of all it has")
+	label := c.Flags().StringArray("label", nil, "a label, as name=value; the labels given replace all existing ones")
 	limit := c.Flags().String("rate-limit", "",
-		"how much it may ask for a minute; 0 is no limit, default the server's own")
+		"calls per minute; 0 for no limit, default for the limit of the server")
 	publicKey := publicKeyFlag(c)
 	c.RunE = func(c *command.Command, args []string) error {
 		var in roster.AgentChange
@@ -116,8 +116,8 @@ func newAgentsSet(a *command.App) *command.Command {
 		// command.
 		if in.Trust == nil && in.Labels == nil && in.RateLimit == nil && in.PublicKey == nil {
 			return command.Usage(
-				"Say what to change, as in `signalbox agents set %s --trust trusted`. "+
-					"`signalbox agents set --help` shows what can be.", args[0])
+				"Name something to change, for example `signalbox agents set %s --trust trusted`. "+
+					"`signalbox agents set --help` lists what can be changed.", args[0])
 		}
 		return command.Ask(c.Context(), a, api.Patch(api.AgentPath(args[0], *workspace), in), printAgent)
 	}
@@ -133,7 +133,7 @@ func readRateLimit(given string) (wire.Raw, error) {
 	n, err := strconv.ParseUint(given, 10, 32)
 	if err != nil {
 		return nil, command.Usage(
-			"A rate limit is a whole number, such as --rate-limit 120, or 0 for none, or default; this was %q.", given)
+			"--rate-limit should be a whole number such as 120, 0 for no limit, or default, and is %q.", given)
 	}
 	return wire.Raw(strconv.FormatUint(n, 10)), nil
 }
@@ -146,7 +146,7 @@ func readLabels(given []string) (map[string]string, error) {
 	for _, l := range given {
 		k, v, ok := strings.Cut(l, "=")
 		if !ok {
-			return nil, command.Usage("A label is given as name=value, such as --label team=finance; this was %q.", l)
+			return nil, command.Usage("--label should be name=value, such as --label team=finance, and is %q.", l)
 		}
 		out[k] = v
 	}
@@ -156,7 +156,7 @@ func readLabels(given []string) (map[string]string, error) {
 // publicKeyFlag takes a file, not the key itself: arguments of a process are visible to
 // every user of the machine, and people paste the private key by mistake.
 func publicKeyFlag(c *command.Command) *string {
-	return c.Flags().String("public-key", "", "a file with its Ed25519 public key, by which others check what it signs")
+	return c.Flags().String("public-key", "", "a file with its Ed25519 public key, which verifies its signatures")
 }
 
 // readPublicKey reads and checks the key in a file; the path "" means no key. The check
@@ -169,7 +169,7 @@ func readPublicKey(path string) (string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return "", fault.Wrap(err, fault.InvalidRequest,
-			"Cannot read the public key in %s. Check that the file is there and that you may read it.", path)
+			"Cannot read the public key in %s. Check that the file exists and that you may read it.", path)
 	}
 	_, err = roster.ParsePublicKey(string(text))
 	return string(text), err

@@ -71,7 +71,7 @@ func newConfigSet(a *command.App) *command.Command {
 				err = os.WriteFile(path, changed, 0o600)
 			}
 			if err != nil {
-				return fault.Wrap(err, fault.StoreReadOnly, "Cannot write %s. Check that this user may.", path)
+				return fault.Wrap(err, fault.StoreReadOnly, "Cannot write %s. Check that this user may write there.", path)
 			}
 			a.Out.Print("Set %s in %s. The server reads it when it starts.", args[0], path)
 			return nil
@@ -97,7 +97,7 @@ func newConfigCheck(a *command.App) *command.Command {
 			if err != nil {
 				return err
 			}
-			a.Out.Print("%s is right: %d keys.", path, keys)
+			a.Out.Print("%s is valid: %d keys.", path, keys)
 			return nil
 		},
 	}

@@ -30,7 +30,7 @@ type conformCommands struct {
 // that claims to speak the protocol, not only Signalbox.
 func newConform(a *command.App) *command.Command {
 	k := &conformCommands{App: a}
-	return command.Group("conform", "The conformance kit: does a server, or an engine, keep to a protocol?",
+	return command.Group("conform", "The conformance kit: test whether a server or an engine follows a protocol",
 		k.newSignal(), k.newHarness(), k.newMail(), k.newTask(), k.newRun())
 }
 
@@ -80,7 +80,7 @@ func (k *conformCommands) signal(ctx context.Context, address string) (report co
 	agent, err := k.agent.Agent(ctx, "conform-", func() (*api.Client, error) {
 		if operator == nil {
 			return nil, command.Usage(
-				"Say which agent signals, with --agent and --key, or give an operator's token with --token, and one is made.")
+				"Name the agent that signals with --agent and --key, or give an operator's token with --token to make one.")
 		}
 		return operator, nil
 	})
@@ -121,7 +121,7 @@ func (k *conformCommands) newHarness() *command.Command {
 		}
 		if len(args) == 0 {
 			return command.Usage(
-				"Say which harness: an address such as http://127.0.0.1:7446/ahp, a Unix socket, or a command to start.")
+				"Name a harness: an address such as http://127.0.0.1:7446/ahp, a Unix socket, or a command to start.")
 		}
 		return k.show(k.harness(c.Context(), args))
 	}
@@ -150,7 +150,7 @@ func (k *conformCommands) harness(ctx context.Context, args []string) (report co
 		operator := k.operator(&url.URL{Scheme: strings.Replace(target.Scheme, "ws", "http", 1), Host: target.Host})
 		if operator == nil {
 			return report, command.Usage(
-				"Give a key of an agent with --key, or an operator's token with --token, and an agent is made.")
+				"Give an agent's key with --key, or an operator's token with --token to make an agent.")
 		}
 		lent, problem := operator.Lend(ctx, "conform-")
 		if problem != nil {
@@ -303,7 +303,7 @@ func (k *conformCommands) show(report conform.Report, err error) error {
 		err = k.Show(report, func(w output.Printer) { printConform(w, report) })
 	}
 	if err == nil && report.Failed > 0 {
-		err = fault.New(fault.VerificationFailed, "%s did not come out as expected.", output.Count(report.Failed, "case"))
+		err = fault.New(fault.VerificationFailed, "%s failed.", output.Count(report.Failed, "case"))
 	}
 	return err
 }
@@ -329,7 +329,7 @@ func printConform(w output.Printer, r conform.Report) {
 		w.Print("skipped %s: %s", output.Count(skipped[why], "case"), why)
 	}
 	if len(r.Open) > 0 {
-		w.Print("%s left to wait, for an operator to reject: %s",
+		w.Print("%s left open, for an operator to reject: %s",
 			output.Count(len(r.Open), "gate"), output.Printable(strings.Join(r.Open, " ")))
 	}
 	w.Print("%d passed, %d failed", r.Passed, r.Failed)

@@ -36,7 +36,7 @@ func newDeliveriesLs(a *command.App) *command.Command {
 	status := c.Flags().String("status", "", strings.Join(deliver.Statuses, ", ")+"; all when absent")
 	target := c.Flags().String("target", "", "only deliveries to exactly this address")
 	workspace := onlyWorkspaceFlag(c)
-	limit := c.Flags().Int("limit", 50, "how many at the most")
+	limit := c.Flags().Int("limit", 50, "how many at most")
 	c.RunE = func(c *command.Command, _ []string) error {
 		q := url.Values{
 			"status": {*status}, "target": {*target}, "workspace": {*workspace}, "limit": {fmt.Sprint(*limit)},
@@ -59,7 +59,7 @@ func newDeliveriesLs(a *command.App) *command.Command {
 // address from a receiver that was down.
 func newDeliveriesShow(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
-		Use: "show DELIVERY_ID", Short: "Show a delivery and every try", Args: command.Exactly(1, deliveryArgument),
+		Use: "show DELIVERY_ID", Short: "Show a delivery and every attempt", Args: command.Exactly(1, deliveryArgument),
 	})
 	c.RunE = func(c *command.Command, args []string) error {
 		return command.Ask(c.Context(), a, api.Get(deliveryPath(args[0])), printDelivery)
@@ -90,12 +90,12 @@ func printDelivery(w output.Printer, d deliver.Detail) {
 func newDeliveriesResend(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use:   "resend DELIVERY_ID",
-		Short: "Send a delivery now: one that was given up, or one that waits for its next try",
+		Short: "Send a delivery now, whether it was given up or waits for its next attempt",
 		Args:  command.Exactly(1, deliveryArgument),
 	})
 	c.RunE = func(c *command.Command, args []string) error {
 		return command.Ask(c.Context(), a, api.Post(deliveryPath(args[0])+"/resend", nil),
-			func(w output.Printer, d deliver.Summary) { w.Print("%s is sent again.", d.ID) })
+			func(w output.Printer, d deliver.Summary) { w.Print("%s will be sent again now.", d.ID) })
 	}
 	return c
 }

@@ -31,7 +31,8 @@ type finding struct {
 // be used in scripts; notes about the configuration do not.
 func newDoctor(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
-		Use: "doctor", Short: "Look for what is wrong, and show the configuration in force", Args: command.NoArguments(),
+		Use: "doctor", Short: "Check this machine and the server, and show the configuration in force",
+		Args: command.NoArguments(),
 	})
 	flags := command.AddConfigFlags(c, "listen", "db")
 	c.RunE = func(c *command.Command, _ []string) error {
@@ -65,7 +66,7 @@ func newDoctor(a *command.App) *command.Command {
 		})
 		for _, f := range found {
 			if err == nil && !f.OK {
-				return fault.New(fault.Conflict, "Not everything is well; see the lines marked BAD.")
+				return fault.New(fault.Conflict, "Some checks failed; see the lines marked BAD.")
 			}
 		}
 		return err
@@ -133,7 +134,7 @@ func bad(what string, err error) finding {
 func examineFolder(config *server.Config) finding {
 	f, err := os.CreateTemp(config.Data, ".doctor-*")
 	if os.IsNotExist(err) {
-		return finding{"data folder", true, config.Data + " does not exist yet; `signalbox up` makes it"}
+		return finding{"data folder", true, config.Data + " does not exist yet; `signalbox up` creates it"}
 	}
 	if err != nil {
 		return finding{"data folder", false, "this user cannot write to " + config.Data}
@@ -158,7 +159,7 @@ func examineDisk(config *server.Config) finding {
 			dir = parent
 			continue
 		}
-		return finding{"disk", false, "cannot tell how much is free"}
+		return finding{"disk", false, "cannot read the free space"}
 	}
 }
 
@@ -168,7 +169,7 @@ func examineDisk(config *server.Config) finding {
 func examineDatabase(ctx context.Context, config *server.Config) finding {
 	if config.DB.Reveal() == "" {
 		if _, err := os.Stat(filepath.Join(config.Data, server.DatabaseFile)); os.IsNotExist(err) {
-			return finding{"database", true, "SQLite, not made yet"}
+			return finding{"database", true, "SQLite, not created yet"}
 		}
 	}
 	db, err := server.OpenExisting(ctx, config)
@@ -205,7 +206,7 @@ func examineKey(config *server.Config) finding {
 					"that made the ledger, or from a backup",
 			}
 		}
-		return finding{"ledger key", true, "not made yet"}
+		return finding{"ledger key", true, "not created yet"}
 	case err != nil:
 		return finding{"ledger key", false, "cannot look at " + private}
 	case info.Mode().Perm()&0o077 != 0:

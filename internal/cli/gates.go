@@ -30,12 +30,12 @@ func newGates(a *command.App) *command.Command {
 // not.
 func newGatesLs(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
-		Use: "ls", Short: "List the gates that wait, the highest risk first", Args: command.NoArguments(),
+		Use: "ls", Short: "List the pending gates, the highest risk first", Args: command.NoArguments(),
 	})
 	status := c.Flags().String("status", string(gate.Pending), "pending, approved, rejected, or all")
 	project := c.Flags().String("project", "", "only gates of this project")
 	agent := c.Flags().String("agent", "", "only gates of this agent: its name or its id")
-	limit := c.Flags().Int("limit", 100, "how many at the most")
+	limit := c.Flags().Int("limit", 100, "how many at most")
 	c.RunE = func(c *command.Command, _ []string) error {
 		q := url.Values{
 			"limit": {fmt.Sprint(*limit)}, "project": {*project}, "agent": {*agent},
@@ -48,7 +48,7 @@ func newGatesLs(a *command.App) *command.Command {
 			})
 			w.Table("Nothing waits for a decision.", []string{"ID", "RISK", "AGENT", "STATUS", "OPENED", "TITLE"}, rows)
 			if page.Next != "" {
-				w.Print("There are more; --limit shows up to %d.", wire.MaxPage)
+				w.Print("There are more gates; --limit shows up to %d.", wire.MaxPage)
 			}
 		})
 	}
@@ -59,7 +59,7 @@ func newGatesLs(a *command.App) *command.Command {
 // of it shortened: an approval is given to the digest of all of it.
 func newGatesShow(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
-		Use: "show GATE_ID", Short: "Show a gate with everything there is to decide on",
+		Use: "show GATE_ID", Short: "Show a gate with everything that the decision is about",
 		Args: command.Exactly(1, "the id of a gate, from `signalbox gates ls`"),
 	})
 	c.RunE = func(c *command.Command, args []string) error {
@@ -139,7 +139,7 @@ func newGatesDecide(a *command.App, approve bool) *command.Command {
 		return pflag.NormalizedName(strings.ReplaceAll(name, "reason", "note"))
 	})
 	modified := c.Flags().String("modified", "", "JSON of what to do instead, where the protocol allows it")
-	behalf := c.Flags().String("for", "", "the operator who has delegated to you and whose vote this is")
+	behalf := c.Flags().String("for", "", "the operator who delegated to you, and whose vote this is")
 	c.RunE = func(c *command.Command, args []string) error {
 		d := gate.Decision{Note: *note, For: *behalf}
 		if *modified != "" {

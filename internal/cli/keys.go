@@ -23,14 +23,14 @@ func newKeys(a *command.App) *command.Command {
 // applies to all its keys together; --rate-limit can only lower it for this key.
 func newKeysIssue(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
-		Use: "issue AGENT", Short: "Issue a further key for an agent and print it, this once",
+		Use: "issue AGENT", Short: "Issue another key for an agent; it is shown only once",
 		Args: command.Exactly(1, agentArgument),
 	})
 	workspace := workspaceFlag(c)
 	kind := c.Flags().String("kind", string(roster.SignalKey),
-		"the form of the key: "+strings.Join(roster.AgentKeyKinds, ", "))
+		"the kind of key: "+strings.Join(roster.AgentKeyKinds, ", "))
 	limit := c.Flags().Int64("rate-limit", 0,
-		"how much may be asked for with it a minute, within what the agent may; 0 is no limit of its own")
+		"calls per minute with this key, within the limit of the agent; 0 for no limit of its own")
 	c.RunE = func(c *command.Command, args []string) error {
 		in := roster.IssueKey{Agent: args[0], Workspace: *workspace, Kind: *kind, RateLimit: *limit}
 		return issue(c, a, api.Post("/ops/keys", in), "")
@@ -42,7 +42,7 @@ func newKeysIssue(a *command.App) *command.Command {
 // first line for itself, so that a script can take it with `head -1`.
 func issue(c *command.Command, a *command.App, r api.Request, after string) error {
 	return command.Ask(c.Context(), a, r, func(w output.Printer, k roster.IssuedKey) {
-		w.Print("%s\nThis is key %s of %s. It is shown this once.%s",
+		w.Print("%s\nThis is key %s of %s. It is shown only once.%s",
 			k.Secret, k.Key.ID, holder(k.Key), after)
 	})
 }

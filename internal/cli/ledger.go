@@ -34,7 +34,7 @@ func newLedgerTail(a *command.App) *command.Command {
 		Example: "  signalbox ledger tail -f\n  signalbox ledger tail --kind agent.added --body",
 	})
 	n := c.Flags().IntP("lines", "n", 20, "how many of the last entries")
-	follow := c.Flags().BoolP("follow", "f", false, "go on with entries as they come")
+	follow := c.Flags().BoolP("follow", "f", false, "go on printing entries as they are written")
 	kind := c.Flags().String("kind", "", "only entries of this kind")
 	subject := c.Flags().String("subject", "", "only entries about this id")
 	trace := c.Flags().String("trace", "", "only entries of this trace")
@@ -107,7 +107,7 @@ func followEntries(ctx context.Context, a *command.App, cl *api.Client, after in
 		if !fault.Is(err, api.Unreachable) {
 			return err
 		}
-		a.Err.Print("The server has gone; trying again in %s.", pause)
+		a.Err.Print("The server cannot be reached; retrying in %s.", pause)
 		clock.Pause(ctx, pause)
 		pause = min(2*pause, 15*time.Second)
 	}
@@ -186,8 +186,8 @@ func newLedgerProve(a *command.App) *command.Command {
 // whose tables are wrong should not be asked to repair them.
 func newLedgerRebuild(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
-		Use: "rebuild", Short: "Build every table again from the ledger; with --check only compare",
-		Long: "Build every table again from the ledger.\n\n" +
+		Use: "rebuild", Short: "Rebuild every table from the ledger; with --check only compare",
+		Long: "Rebuild every table from the ledger.\n\n" +
 			"With --check the tables are built beside the live ones and compared, and nothing is\n" +
 			"changed; the server may be running. Without it they are replaced in one transaction.\n" +
 			"On SQLite the server must be stopped for that. On PostgreSQL writes wait, and are\n" +
@@ -277,6 +277,6 @@ func rebuild(ctx context.Context, a *command.App, config *server.Config) error {
 		return err
 	}
 	return a.Show(map[string]int64{"entries": n}, func(w output.Printer) {
-		w.Print("Built every table again from %s entries.", output.Thousands(n))
+		w.Print("Rebuilt every table from %s entries.", output.Thousands(n))
 	})
 }

@@ -25,8 +25,8 @@ func newMCP(a *command.App) *command.Command {
 	c := &command.Command{
 		Use: "mcp", Short: "An MCP server on standard input and output, for agents that speak MCP",
 		Long: "Speaks the Model Context Protocol on standard input and output, with tools for the\n" +
-			"role that the agent plays in tasks, for asking for an approval, and for mail. They are\n" +
-			"the server's, at /mcp over HTTP; this command hands messages on to there.\n\n" +
+			"role that the agent plays in tasks, for asking for an approval, and for mail. The\n" +
+			"server has the same tools at /mcp over HTTP; this command forwards messages to it.\n\n" +
 			"The key of the agent is given with --key or in SIGNALBOX_TOKEN.",
 		Example: "  claude mcp add signalbox -e SIGNALBOX_TOKEN=rs-amp-… -- signalbox mcp",
 		Args:    command.NoArguments(),

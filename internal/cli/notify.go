@@ -11,7 +11,7 @@ import (
 // newNotify is the group `notify`. Channels are configuration, so they cannot be added
 // here; they are read at the start of the server.
 func newNotify(a *command.App) *command.Command {
-	return command.Group("notify", "The channels that are told of gates: list, test, secret",
+	return command.Group("notify", "Notification channels: list, test, secret",
 		newNotifyLs(a), newNotifyTest(a), newNotifySecret(a))
 }
 
@@ -40,7 +40,7 @@ func printChannels(w output.Printer, all notify.ChannelList) {
 // each with its own result. Any that failed makes the exit code 1.
 func newNotifyTest(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
-		Use: "test CHANNEL", Short: "Send a test message and say what happened",
+		Use: "test CHANNEL", Short: "Send a test message and report the result",
 		Example: "  signalbox notify test slack", Args: command.Exactly(1, "a channel, from `signalbox notify ls`"),
 	})
 	c.RunE = func(c *command.Command, args []string) error {

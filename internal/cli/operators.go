@@ -43,7 +43,8 @@ func newOperatorsLs(a *command.App) *command.Command {
 // hash. The workspace can only be chosen here: nobody is moved between workspaces later.
 func newOperatorsAdd(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
-		Use: "add NAME", Short: "Add an operator and print the token, this once", Args: command.Exactly(1, operatorArgument),
+		Use: "add NAME", Short: "Add an operator and print the token, shown only once",
+		Args: command.Exactly(1, operatorArgument),
 	})
 	workspace := c.Flags().String("workspace", "", "the workspace they are confined to; every workspace when absent")
 	role := c.Flags().String("role", string(roster.Operator), "what they may do: "+strings.Join(roster.Roles, ", "))
@@ -51,7 +52,7 @@ func newOperatorsAdd(a *command.App) *command.Command {
 		in := roster.NewOperator{Name: args[0], Role: *role, Workspace: *workspace}
 		return command.Ask(c.Context(), a, api.Post("/ops/operators", in),
 			func(w output.Printer, added roster.AddedOperator) {
-				w.Print("%s\nThis is the token of %s (%s). It is shown this once.", added.Token, args[0], *role)
+				w.Print("%s\nThis is the token of %s (%s). It is shown only once.", added.Token, args[0], *role)
 			})
 	}
 	return c
@@ -74,9 +75,10 @@ func contacts(p roster.Person) string {
 // name. Two operators cannot have the same one.
 func newOperatorsSet(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
-		Use: "set NAME", Short: "Say by what channels know an operator; what is not given stays as it is",
-		Long: "Say by what channels know an operator. Who presses a button in a channel votes as the\n" +
-			"operator who has that contact. An empty contact is taken away.",
+		Use: "set NAME", Short: "Set the ids under which chat channels and e-mail know an operator",
+		Long: "Set the ids under which chat channels and e-mail know an operator. Whoever presses a\n" +
+			"button in a channel votes as the operator with that id. Ids without a flag stay as they\n" +
+			"are; an empty one is removed.",
 		Example: "  signalbox operators set ann --slack U024BE7LH --telegram 4711",
 		Args:    command.Exactly(1, operatorArgument),
 	})
@@ -93,7 +95,8 @@ func newOperatorsSet(a *command.App) *command.Command {
 			}
 		}
 		if len(in.Contacts) == 0 {
-			return command.Usage("Say what to change, as in `signalbox operators set %s --slack U024BE7LH`.", args[0])
+			return command.Usage(
+				"Name something to change, for example `signalbox operators set %s --slack U024BE7LH`.", args[0])
 		}
 		return command.Ask(c.Context(), a, api.Patch(operatorPath(args[0]), in), func(w output.Printer, p roster.Person) {
 			w.Print("%s: %s", p.Name, contacts(p))
@@ -118,13 +121,13 @@ func newOperatorsRm(a *command.App) *command.Command {
 // one. The old ones keep working; `keys ls` shows them and `keys revoke` ends them.
 func newOperatorsToken(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
-		Use: "token NAME", Short: "Make a further token for an operator and print it, this once",
+		Use: "token NAME", Short: "Issue another token for an operator; it is shown only once",
 		Args: command.Exactly(1, operatorArgument),
 	})
 	c.RunE = func(c *command.Command, args []string) error {
 		return command.Ask(c.Context(), a, api.Post(operatorPath(args[0])+"/token", nil),
 			func(w output.Printer, made roster.AddedOperator) {
-				w.Print("%s\nThis is a new token of %s. It is shown this once.", made.Token, args[0])
+				w.Print("%s\nThis is a new token of %s. It is shown only once.", made.Token, args[0])
 			})
 	}
 	return c

@@ -38,13 +38,13 @@ func newOwnersLs(a *command.App) *command.Command {
 // newOwnersAdd adds an owner to a workspace, in which all agents of this owner will be.
 func newOwnersAdd(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
-		Use: "add NAME", Short: "Add an owner and print the key, this once", Args: command.Exactly(1, ownerArgument),
+		Use: "add NAME", Short: "Add an owner and print the key, shown only once", Args: command.Exactly(1, ownerArgument),
 	})
 	workspace := workspaceFlag(c)
 	c.RunE = func(c *command.Command, args []string) error {
 		in := roster.NewOwner{Name: args[0], Workspace: *workspace}
 		return command.Ask(c.Context(), a, api.Post("/ops/owners", in), func(w output.Printer, added roster.AddedOwner) {
-			w.Print("%s\nThis is the key with which %s registers agents in workspace %s. It is shown this once.",
+			w.Print("%s\nThis is the key with which %s registers agents in workspace %s. It is shown only once.",
 				added.Key, added.Owner.Name, added.Owner.Workspace)
 		})
 	}
@@ -75,7 +75,7 @@ func newOwnersRm(a *command.App) *command.Command {
 // newOwnersKey issues one more key. The old ones keep working until they are revoked.
 func newOwnersKey(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
-		Use: "key NAME", Short: "Make a further key for an owner and print it, this once",
+		Use: "key NAME", Short: "Issue another key for an owner; it is shown only once",
 		Args: command.Exactly(1, ownerArgument),
 	})
 	workspace := workspaceFlag(c)

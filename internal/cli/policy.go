@@ -61,7 +61,7 @@ func pointOut(a *command.App, name string, source []byte, err error) error {
 		}
 	}
 	if len(problems) == 1 {
-		return fault.New(fault.InvalidPolicy, "%s has a mistake. Nothing was changed.", name)
+		return fault.New(fault.InvalidPolicy, "%s has 1 mistake. Nothing was changed.", name)
 	}
 	return fault.New(fault.InvalidPolicy, "%s has %d mistakes. Nothing was changed.", name, len(problems))
 }
@@ -70,7 +70,7 @@ func pointOut(a *command.App, name string, source []byte, err error) error {
 // who do not exist, come from `apply`, hence the empty list.
 func newPolicyCheck(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
-		Use: "check FILE", Short: "Check a policy, without a server; every mistake with line and column",
+		Use: "check FILE", Short: "Check a policy offline; every mistake is shown with line and column",
 		Args: command.Exactly(1, fileArgument),
 	})
 	c.RunE = func(_ *command.Command, args []string) error {
@@ -79,7 +79,7 @@ func newPolicyCheck(a *command.App) *command.Command {
 			return err
 		}
 		return a.Show(rulebook.Checked{Rules: p.Rules(), Warnings: []string{}}, func(w output.Printer) {
-			w.Print("%s is right: %s.", args[0], countRules(p.Rules()))
+			w.Print("%s is valid: %s.", args[0], countRules(p.Rules()))
 		})
 	}
 	return c
@@ -106,7 +106,7 @@ func countRules(rules []policy.RuleSummary) string {
 // without a policy, and no moment with half of the new one.
 func newPolicyApply(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
-		Use: "apply FILE", Short: "Put a policy in force, as a whole and at once; a wrong one changes nothing",
+		Use: "apply FILE", Short: "Put a policy in force; an invalid one changes nothing",
 		Args: command.Exactly(1, fileArgument),
 	})
 	expect := c.Flags().Int64("if-version", 0, "only if this version is in force")
@@ -138,10 +138,10 @@ func newPolicyApply(a *command.App) *command.Command {
 			// the old version decides: a counter that starts at zero would let agents
 			// exceed their limits.
 			case !done.InForce:
-				w.Print("Version %d is applied: %s. What its rules count is still being read from the "+
-					"ledger; the version before it decides until then.", done.Version.Number, countRules(p.Rules()))
+				w.Print("Version %d is applied: %s. Its counters are still being read from the "+
+					"ledger; the previous version decides until then.", done.Version.Number, countRules(p.Rules()))
 			case !done.Changed:
-				w.Print("Version %d is in force already, and is the same.", done.Version.Number)
+				w.Print("Version %d is already in force and is the same.", done.Version.Number)
 			default:
 				w.Print("Version %d is in force: %s.", done.Version.Number, countRules(p.Rules()))
 			}
@@ -244,7 +244,7 @@ func newPolicyTest(a *command.App) *command.Command {
 			return err
 		}
 		if run.Failed > 0 {
-			return fault.New(fault.VerificationFailed, "%s did not come out as expected.", output.Count(run.Failed, "test"))
+			return fault.New(fault.VerificationFailed, "%s failed.", output.Count(run.Failed, "test"))
 		}
 		return nil
 	}
@@ -307,7 +307,7 @@ func printTests(w output.Printer, file string, run TestRun) {
 func newPolicyReplay(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use:   "replay FILE",
-		Short: "Show what a policy would have decided otherwise in the past", Args: command.Exactly(1, fileArgument),
+		Short: "Show which past decisions a policy would have changed", Args: command.Exactly(1, fileArgument),
 		Example: "  signalbox policy replay --since 168h new-policy.yaml",
 	})
 	since := c.Flags().String("since", "168h", "how far back, such as 168h or 7d, or a time such as 2026-05-01T12:00:00Z")
@@ -370,7 +370,7 @@ func printReplay(w output.Printer, r rulebook.Report) {
 	if r.Decisions == 0 {
 		w.Print("There are no decisions since %s.", r.Since.Local().Format(time.DateTime))
 	} else {
-		w.Print("%s of %s since %s would have come out otherwise.",
+		w.Print("%s of %s since %s would have been decided differently.",
 			output.Thousands(r.Changed), output.Count(int(r.Decisions), "decision"), r.Since.Local().Format(time.DateTime))
 	}
 	for _, c := range r.Changes {
@@ -385,13 +385,13 @@ func printReplay(w output.Printer, r rulebook.Report) {
 		w.Table("", []string{"  ENTRY", "AT", "AGENT", "WHAT"}, indent(rows))
 	}
 	if r.OtherRule > 0 {
-		w.Print("\n%s would have come out the same, by another rule.", output.Count(int(r.OtherRule), "decision"))
+		w.Print("\n%s would have been the same, by another rule.", output.Count(int(r.OtherRule), "decision"))
 	}
 	if r.Erased > 0 {
-		w.Print("\n%s could not be tried: what they were about has been erased.", output.Count(int(r.Erased), "decision"))
+		w.Print("\n%s could not be replayed: their events have been erased.", output.Count(int(r.Erased), "decision"))
 	}
 	if r.Broken > 0 {
-		w.Print("\n%s could not be tried, since they cannot be read; the server's log says why.",
+		w.Print("\n%s could not be replayed because they cannot be read; the server's log says why.",
 			output.Count(int(r.Broken), "decision"))
 	}
 }

@@ -34,7 +34,7 @@ func newProxyKey(a *command.App) *command.Command {
 // wrong file from being sent.
 func newProxyKeySet(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
-		Use: "set PROVIDER", Short: "Read a provider's key from standard input and put it into the vault",
+		Use: "set PROVIDER", Short: "Store a provider's key, read from standard input, in the vault",
 		Example: "  printenv ANTHROPIC_API_KEY | signalbox proxy key set anthropic",
 		Args:    command.Exactly(1, "a provider: "+strings.Join(proxy.Providers, " or ")),
 	})
@@ -63,7 +63,7 @@ func newProxyKeyLs(a *command.App) *command.Command {
 // one for all workspaces. Agents then use what is left, or bring their own key.
 func newProxyKeyRm(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
-		Use: "rm PROVIDER", Short: "Take a provider's key out of the vault",
+		Use: "rm PROVIDER", Short: "Remove a provider's key from the vault",
 		Args: command.Exactly(1, "a provider: "+strings.Join(proxy.Providers, " or ")),
 	})
 	workspace := c.Flags().String("workspace", "", "the key of this workspace")
@@ -95,17 +95,17 @@ func printProviderKeys(w output.Printer, all proxy.ProviderKeys) {
 func newProxyAgent(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "agent NAME", Short: "Show or set how an agent's calls through the proxy are treated",
-		Long: "Shows how an agent's calls are treated. With a flag, what the flags say is " +
-			"set, and what\nthey do not say stays.",
+		Long: "Shows how an agent's calls are treated. With flags, sets what they name; the other\n" +
+			"settings stay as they are.",
 		Example: "  signalbox proxy agent coder --soft-reject\n  signalbox proxy agent coder --provider-key-file key.txt",
 		Args:    command.Exactly(1, "the name of the agent"),
 	})
 	workspace := workspaceFlag(c)
 	mode := c.Flags().String("mode", "", "hold keeps a call open until it is decided, async answers 202 at once")
 	soft := c.Flags().Bool("soft-reject", false, "answer a rejected call with a message that says why, not with an error")
-	hold := c.Flags().Int("hold-seconds", 0, "how long a call is held at the most; 0 is the server's own")
+	hold := c.Flags().Int("hold-seconds", 0, "how many seconds a call is held at most; 0 for the server's setting")
 	file := c.Flags().String("provider-key-file", "",
-		"calls with the provider's key in this file are this agent's; - is standard input")
+		"attribute calls with the provider's key in this file to this agent; - is standard input")
 	c.RunE = func(c *command.Command, args []string) error {
 		path := api.InWorkspace("/ops/agents/"+url.PathEscape(args[0])+"/proxy", *workspace)
 		var s proxy.Settings
@@ -138,7 +138,7 @@ func newProxyAgent(a *command.App) *command.Command {
 			}
 		}
 		return a.Show(s, func(w output.Printer) {
-			w.Print("mode %s, soft reject %t, held for %d s (0 is the server's own), %s registered",
+			w.Print("mode %s, soft reject %t, held for %d s (0: the server's setting), %s registered",
 				s.Mode, s.SoftReject, s.HoldSeconds, output.Count(len(s.ProviderKeys), "provider's key"))
 		})
 	}

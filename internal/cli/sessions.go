@@ -26,7 +26,7 @@ func newSessionsLs(a *command.App) *command.Command {
 		Use: "ls", Short: "List sessions, the newest first", Args: command.NoArguments(),
 	})
 	workspace := onlyWorkspaceFlag(c)
-	limit := c.Flags().Int("limit", 50, "how many at the most")
+	limit := c.Flags().Int("limit", 50, "how many at most")
 	c.RunE = func(c *command.Command, _ []string) error {
 		q := url.Values{"limit": {fmt.Sprint(*limit)}, "workspace": {*workspace}}
 		return command.Ask(c.Context(), a, api.Get("/ops/sessions?"+q.Encode()),
@@ -63,7 +63,7 @@ func newSessionsShow(a *command.App) *command.Command {
 		Args: command.Exactly(1, "the id of a session, from `signalbox sessions ls`"),
 	})
 	workspace := onlyWorkspaceFlag(c)
-	limit := c.Flags().Int("limit", 50, "how many steps at the most")
+	limit := c.Flags().Int("limit", 50, "how many steps at most")
 	c.RunE = func(c *command.Command, args []string) error {
 		q := url.Values{"limit": {fmt.Sprint(*limit)}, "workspace": {*workspace}}
 		return command.Ask(c.Context(), a, api.Get("/ops/sessions/"+url.PathEscape(args[0])+"?"+q.Encode()), printSession)
@@ -89,6 +89,6 @@ func printSession(w output.Printer, s harness.Session) {
 			cmp.Or(string(m.Type), m.Kind), answer.Decision, cmp.Or(answer.Reason, m.Rule)))
 	}
 	if s.Next != "" {
-		w.Print("There are more; --limit shows up to 1,000.")
+		w.Print("There are more steps; --limit shows up to 1,000.")
 	}
 }

@@ -13,7 +13,7 @@ import (
 // newStatus shows the state of the server. The exit code is 0 only if it is ready, so
 // the command can serve as a health check where /readyz cannot be reached.
 func newStatus(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{Use: "status", Short: "Tell how the server is", Args: command.NoArguments()})
+	c := a.WithJSON(&command.Command{Use: "status", Short: "Show the state of the server", Args: command.NoArguments()})
 	c.RunE = func(c *command.Command, _ []string) error {
 		cl, err := a.Client()
 		if err != nil {
@@ -27,7 +27,7 @@ func newStatus(a *command.App) *command.Command {
 			return err
 		}
 		if !s.Ready {
-			return fault.New(fault.StoreUnavailable, "The server runs, and is not well.")
+			return fault.New(fault.StoreUnavailable, "The server is running, but it is not ready.")
 		}
 		return nil
 	}

@@ -16,8 +16,8 @@ import (
 func newUp(a *command.App) *command.Command {
 	c := &command.Command{
 		Use: "up", Short: "Start the server",
-		Long: "Start the server and serve until it is stopped with Ctrl-C or SIGTERM.\n\n" +
-			"Everything it needs is made in the data folder on the first start.",
+		Long: "Start the server and serve until Ctrl-C or SIGTERM.\n\n" +
+			"The first start creates everything it needs in the data folder.",
 		Args: command.NoArguments(),
 	}
 	flags := command.AddConfigFlags(c, "listen", "db", "public_url", "tls.cert", "tls.key", "log.level", "log.format")
