@@ -1,7 +1,15 @@
-// Package demo is `signalbox demo`: five agents of a small shop, one file for the part of each protocol,
-// who act against a running server so that every page has something to show. Each is a client as any
-// agent is (client, client/ahp, mail/mailbox, run/record, tasks over HTTP); nothing here reaches into
-// the server, and the policy in force is left alone.
+// Package demo is `signalbox demo`: five agents of a small shop act against a running
+// server, so that every page of the dashboard has something to show. Each file has the
+// part of one protocol.
+//
+// The agents are ordinary clients (client, client/ahp, mail/mailbox, run/record, tasks
+// over HTTP). Nothing here reaches into the server, and the policy in force stays as it
+// is. So the story has to work under any policy: a refusal is part of it, and not an
+// error.
+//
+// The demo may be run again and again, and beside other agents. It uses only agents with
+// the label demo=yes, and what it cannot undo (entries, messages, tasks) is what the
+// user asked to see.
 package demo
 
 import (
@@ -39,9 +47,12 @@ const (
 	lead       = "release-lead"      // tasks; coordinates them
 	nightShift = "night-shift"       // runs of agent CLIs
 	operator   = "demo-dana"
+	// The label that marks agents as the demo's. checkRoom takes nobody else's.
 	label      = "demo"
 )
 
+// cast lists the agents with their trust and their role in tasks. The role, a label, decides
+// who receives which messages of a task.
 var cast = []struct{ name, trust, protocol, role string }{
 	{writer, "standard", "signals", ""},
 	{engineer, "standard", "harness", "executor"},
@@ -63,18 +74,22 @@ func New(a *command.App) *command.Command {
 		Example: "  signalbox demo\n  signalbox demo --once --workspace playground", Args: command.NoArguments(),
 	}
 	once := c.Flags().Bool("once", false, "end after one round")
-	workspace := c.Flags().String("workspace", "default", "the workspace of the agents; made if it is not there")
+	workspace := c.Flags().String("workspace", "default", "the workspace of the agents; created if it does not exist")
 	c.RunE = func(c *command.Command, _ []string) error {
 		d, err := stage(a, *workspace)
 		if err != nil {
 			return err
 		}
+		// end runs also when play failed half-way: an operator or a folder may exist by
+		// then.
 		return errors.Join(d.play(c.Context(), *once), d.end(c.Context()))
 	}
 	return c
 }
 
-// story is the demo as it is being played.
+// story is one run of the demo. Its five parts run concurrently in the first round and
+// share only what is set before they start; the fields at the end belong to the live
+// part, which is a single goroutine.
 type story struct {
 	*command.App
 	api       *api.Client // the operator who has started it
@@ -93,7 +108,8 @@ type story struct {
 	asked string    // the last gate of the live part
 }
 
-// actor is one of the five, with everything it speaks through.
+// actor is one of the five agents, with a client for each protocol that it speaks. All
+// of them have every client, because most agents also send mail or take part in tasks.
 type actor struct {
 	name    string
 	key     string
@@ -102,7 +118,8 @@ type actor struct {
 	task    *task.Caller
 }
 
-// stage gets everything ready that needs no server.
+// stage prepares everything that needs no call to the server. The temporary folder it
+// makes is removed by end.
 func stage(a *command.App, workspace string) (*story, error) {
 	c, err := a.Client()
 	if err != nil {
@@ -112,12 +129,15 @@ func stage(a *command.App, workspace string) (*story, error) {
 	return &story{App: a, api: c, workspace: workspace, dir: dir, agents: map[string]*actor{}}, err
 }
 
-// play plays one round, and then goes on until ctx ends.
+// play plays the first round, says how many gates wait, and unless once is set goes on
+// until ctx ends. The first part that fails ends the round, but only after the others
+// are through.
 func (d *story) play(ctx context.Context, once bool) error {
 	began := time.Now()
 	if err := d.enter(ctx); err != nil {
 		return err
 	}
+	// Cancelled when play returns, so that no part goes on after an error of another.
 	live, stop := context.WithCancel(ctx)
 	defer stop()
 	var acts errgroup.Group
@@ -127,6 +147,8 @@ func (d *story) play(ctx context.Context, once bool) error {
 	if err := acts.Wait(); err != nil {
 		return err
 	}
+	// All pending gates of the server, also those of other agents: it is the number that
+	// the user will see in the dashboard.
 	var page gate.GatePage
 	if err := d.api.Call(ctx, api.Get("/ops/gates?status=pending&limit=100"), &page); err != nil {
 		return err
@@ -141,12 +163,13 @@ func (d *story) play(ctx context.Context, once bool) error {
 	return d.goOn(live)
 }
 
-// say tells what an agent did.
-func (d *story) say(who, format string, args ...any) {
+// report prints what an agent did, with its name in a column of its own.
+func (d *story) report(who, format string, args ...any) {
 	d.Out.Print("%-18s %s", who, fmt.Sprintf(format, args...))
 }
 
-// enter makes the agents and the operator, or finds them as the last demo left them.
+// enter makes the agents and the operator, or takes over those that an earlier demo left
+// behind. Nothing is made before checkRoom has passed.
 func (d *story) enter(ctx context.Context) error {
 	if err := d.makeWorkspace(ctx); err != nil {
 		return err
@@ -155,6 +178,8 @@ func (d *story) enter(ctx context.Context) error {
 		return err
 	}
 	for _, c := range cast {
+		// One after another: each is a registration, and a server may limit those per
+		// minute.
 		a, err := d.register(ctx, c.name, c.trust, map[string]string{label: "yes", "protocol": c.protocol, "role": c.role})
 		if err != nil {
 			return err
@@ -165,6 +190,8 @@ func (d *story) enter(ctx context.Context) error {
 	return d.hire(ctx)
 }
 
+// makeWorkspace makes the workspace unless it exists. It does not ask first: two demos
+// that start at once would both find it missing.
 func (d *story) makeWorkspace(ctx context.Context) error {
 	err := d.api.Call(ctx, api.Post("/ops/workspaces", roster.NewWorkspace{Name: d.workspace}), nil)
 	if fault.Is(err, fault.AlreadyExists) {
@@ -173,8 +200,9 @@ func (d *story) makeWorkspace(ctx context.Context) error {
 	return err
 }
 
-// checkRoom makes sure that no agent of somebody else's would get into the story: one of
-// the same name, or one that plays a role in the same workspace's tasks.
+// checkRoom refuses to play where an agent of somebody else would get into the story:
+// one with the name of an actor, whose keys and labels would be changed, or one with a
+// role in tasks, which would receive the demo's tasks.
 func (d *story) checkRoom(ctx context.Context) error {
 	q := url.Values{"limit": {"1000"}, "workspace": {d.workspace}}
 	var page roster.AgentPage
@@ -188,7 +216,7 @@ func (d *story) checkRoom(ctx context.Context) error {
 		for _, c := range cast {
 			if g.Name == c.name || g.Labels["role"] != "" {
 				return fault.New(fault.Conflict,
-					"The agent %s of workspace %s is not the demo's, and would get into its story. "+
+					"The agent %s of workspace %s is not the demo's and would get into its story. "+
 						"Play it elsewhere with --workspace playground.", g.Name, d.workspace)
 			}
 		}
@@ -196,12 +224,15 @@ func (d *story) checkRoom(ctx context.Context) error {
 	return nil
 }
 
-// register gets an agent its address, with a pair of keys as a mail client makes it, and
-// a key for everything else.
+// register gives an agent an address with a key pair, as a mail client makes it, and one
+// more key for all other protocols. An agent that exists keeps its history and its older
+// keys.
 func (d *story) register(ctx context.Context, name, trust string, labels map[string]string) (*actor, error) {
 	if labels["role"] == "" {
 		delete(labels, "role")
 	}
+	// The folder is new for each demo, so the key pair is too; the address stays the
+	// same.
 	box, err := mailbox.Init(mailbox.Where{Dir: filepath.Join(d.dir, name)}, name, d.workspace)
 	if err != nil {
 		return nil, err
@@ -210,11 +241,12 @@ func (d *story) register(ctx context.Context, name, trust string, labels map[str
 		mailbox.Joining{Server: d.api.Base, Tenant: d.workspace, UserKey: d.api.Token}); err != nil {
 		return nil, err
 	}
-	goesOn := false // who forwards injections is suspended after a few demos
+	goesOn := false // an agent that forwards injections is suspended after a few demos
 	change := roster.AgentChange{Trust: &trust, Labels: &labels, Suspended: &goesOn}
 	if err := d.api.Call(ctx, api.Patch(api.AgentPath(name, d.workspace), change), nil); err != nil {
 		return nil, err
 	}
+	// Registration is part of the mail protocol and yields a mail key only.
 	var issued roster.IssuedKey
 	if err := d.api.Call(ctx,
 		api.Post("/ops/keys", roster.IssueKey{Agent: name, Workspace: d.workspace, Kind: string(roster.SignalKey)}),
@@ -228,7 +260,9 @@ func (d *story) register(ctx context.Context, name, trust string, labels map[str
 	}, err
 }
 
-// hire adds the operator of the story, who sees this workspace and no other.
+// hire adds the operator of the story, who is confined to the workspace. An operator of
+// that name was left by a demo that was killed; its token is lost, so it is removed and
+// added again.
 func (d *story) hire(ctx context.Context) error {
 	var added roster.AddedOperator
 	err := d.api.Call(ctx,
@@ -243,8 +277,10 @@ func (d *story) hire(ctx context.Context) error {
 	return err
 }
 
-// listen receives the agents' webhooks, if the server is on this machine: one address
-// that takes them, one that is gone, and one that is overloaded.
+// listen starts a receiver for webhooks, so that the page of deliveries shows one that
+// succeeded, one that was given up, and one that is retried. It needs a server on this
+// machine: any other could not reach it. Without it the story has no webhooks, and is
+// otherwise the same.
 func (d *story) listen(ctx context.Context) {
 	u, err := url.Parse(d.api.Base)
 	if err != nil || !api.IsLoopback(u.Hostname()) {
@@ -266,7 +302,8 @@ func (d *story) listen(ctx context.Context) {
 	d.ended.Go(func() { _ = d.hooks.Serve(listener) })
 }
 
-// hook is an address for a webhook, "" where there can be none.
+// hook is the address for a webhook, or "" if nothing listens; an empty address means no
+// webhook.
 func (d *story) hook(path string) string {
 	if d.hooks == nil {
 		return ""
@@ -274,8 +311,8 @@ func (d *story) hook(path string) string {
 	return d.hookURL + path
 }
 
-// decide decides a gate as the operator of the story. Where the policy wants somebody
-// else, the gate waits for them.
+// decide votes as the operator of the story. The policy may ask for somebody else, or a
+// person may have been faster at the dashboard. Both are fine: the gate is then theirs.
 func (d *story) decide(ctx context.Context, gateID string, approve bool, note string) error {
 	verb := map[bool]string{true: api.Approve, false: api.Reject}[approve]
 	err := d.dana.Call(ctx, api.Decide(gateID, verb, gate.Decision{Note: note}), nil)
@@ -285,19 +322,24 @@ func (d *story) decide(ctx context.Context, gateID string, approve bool, note st
 	return err
 }
 
-// end sends everybody home, also after Ctrl-C.
+// end closes everything in the reverse order of its making, within ten seconds, also
+// after Ctrl-C: hence a context that is not cancelled. The agents stay, since their
+// entries refer to them.
 func (d *story) end(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	if d.hooks != nil {
 		_ = d.hooks.Close()
 	}
+	// Without --once the run is finished. With it the run should be seen in progress.
 	if d.going != nil {
 		d.going.leave(d.goesOn)
 	}
 	if d.live != nil {
+		// The context that the session began with may be cancelled, and the end has to
+		// be sent.
 		d.live.ctx = ctx
-		d.live.tell(ahp.SessionEnd, map[string]any{"reason": "the demo is over"})
+		d.live.notify(ahp.SessionEnd, map[string]any{"reason": "the demo is over"})
 		_ = d.live.close()
 	}
 	d.ended.Wait()

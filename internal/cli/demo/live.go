@@ -11,7 +11,9 @@ import (
 	"signalbox/internal/mail/mailbox"
 )
 
-// goOn lets something small happen every few seconds, until ctx ends.
+// goOn lets one small thing happen every two to six seconds until ctx ends. The acts
+// take turns and run one after another, so they need no locks. Errors end the demo,
+// unless they come from Ctrl-C.
 func (d *story) goOn(ctx context.Context) error {
 	for round := 0; ; round++ {
 		clock.Pause(ctx, 2*time.Second+rand.N(4*time.Second)) //nolint:gosec // a pause needs no secrecy
@@ -25,22 +27,26 @@ func (d *story) goOn(ctx context.Context) error {
 	}
 }
 
-// liveRun goes on with the run; when it is done the next begins.
+// liveRun reports one more step of the run, and begins the next run after the last one
+// has ended. A run can also end because somebody cancelled it in the dashboard; then
+// step has reports left that nobody takes, and ended is what counts.
 func (d *story) liveRun(ctx context.Context, _ int) (err error) {
 	if d.going.step() {
 		return nil
 	}
+	// ended is ready only after the server has taken the last report.
 	select {
 	case <-d.going.ended: // also when somebody has cancelled it
 	default:
 		return nil
 	}
-	d.say(nightShift, "begins another run")
+	d.report(nightShift, "begins another run")
 	d.going, err = d.open(ctx, "claude", "Read the changes of today and write what the support desk has to know",
 		"Wrote `docs/support/today.md`: the coupon fix, and what to say to customers in Porto.", couponDocs)
 	return err
 }
 
+// liveStep asks for one more command in a session that stays open, with a heartbeat.
 func (d *story) liveStep(ctx context.Context, round int) error {
 	if d.live == nil {
 		s, err := d.session(ctx, "release-checks")
@@ -49,6 +55,7 @@ func (d *story) liveStep(ctx context.Context, round int) error {
 		}
 		d.live = s
 	}
+	// Harmless commands: the live part must not fill the inbox with gates.
 	commands := []string{
 		"git fetch origin", "go vet ./...", "go test ./warehouse/...", "scripts/zones Athens",
 		"git diff --stat main",
@@ -58,6 +65,7 @@ func (d *story) liveStep(ctx context.Context, round int) error {
 	return d.live.err
 }
 
+// liveSignal reports finished work, which moves the counters and needs no decision.
 func (d *story) liveSignal(ctx context.Context, round int) error {
 	topics := []string{
 		"Answered 6 questions about delivery days", "Wrote the text for the bee mix",
@@ -74,6 +82,7 @@ func (d *story) liveSignal(ctx context.Context, round int) error {
 	return passed(err)
 }
 
+// liveMail sends a message and has it fetched, so that the queue stays short.
 func (d *story) liveMail(ctx context.Context, round int) error {
 	talk := []struct{ from, to, subject, body string }{
 		{nightShift, lead, "Pages that need a person", "The refund page is still open. Who may change the terms?"},
@@ -88,10 +97,13 @@ func (d *story) liveMail(ctx context.Context, round int) error {
 	return err
 }
 
-// liveGate opens a gate when the one before it was decided: nobody is to drown in them.
+// liveGate opens a gate, but only after the one before it was decided. A demo that runs
+// over lunch must not leave a hundred gates.
 func (d *story) liveGate(ctx context.Context, round int) error {
 	a := d.agents[writer]
 	if d.asked != "" {
+		// Long enough for one answer of the server; the client would wait for hours
+		// otherwise.
 		short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 		defer cancel()
 		if _, err := a.signals.Wait(short, d.asked); err != nil {
@@ -108,7 +120,7 @@ func (d *story) liveGate(ctx context.Context, round int) error {
 	})
 	if err == nil && answer.GateID != "" {
 		d.asked = answer.GateID
-		d.say(writer, "asks whether the cress in %s may go on sale", where)
+		d.report(writer, "asks whether the cress in %s may go on sale", where)
 	}
 	return passed(err)
 }

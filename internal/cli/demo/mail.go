@@ -6,8 +6,10 @@ import (
 	"signalbox/internal/mail/mailbox"
 )
 
-// mail is the part of the reviewer: a thread with the lead, answers, and a message that
-// nobody should act on.
+// mail is the part of the reviewer: a thread with the lead, some other messages, and one
+// that looks like a prompt injection and goes to quarantine. The writer, who sends that
+// one, may be refused after a few demos: senders of injections are suspended. That is
+// told, and is not an error.
 func (d *story) mail(ctx context.Context) error {
 	from := func(name string) *mailbox.Box { return d.agents[name].box }
 	first, err := from(lead).Send(ctx, mailbox.Draft{
@@ -23,6 +25,7 @@ func (d *story) mail(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// Answer the message of this demo only; earlier demos may have left others.
 	for i := range got.New {
 		if got.New[i].Envelope.ID != first.ID {
 			continue
@@ -36,6 +39,7 @@ func (d *story) mail(ctx context.Context) error {
 			return err
 		}
 	}
+	// Fetched messages leave the queue, so the next demo does not answer them again.
 	if _, err := from(lead).Fetch(ctx, mailbox.Fetching{}); err != nil {
 		return err
 	}
@@ -65,9 +69,9 @@ func (d *story) mail(ctx context.Context) error {
 			if m.from != writer {
 				return err
 			}
-			d.say(writer, "was not allowed to pass a message on: %v", err)
+			d.report(writer, "was not allowed to pass a message on: %v", err)
 		}
 	}
-	d.say(reviewer, "answered the lead; a message with marks of an injection waits in quarantine")
+	d.report(reviewer, "answered the lead; a message with marks of an injection waits in quarantine")
 	return nil
 }

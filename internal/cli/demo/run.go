@@ -12,7 +12,9 @@ import (
 	"signalbox/internal/run/record"
 )
 
-// storyRun is a run as its supervisor reports it.
+// storyRun is a run whose steps are made up, but which is reported through the real
+// recorder. So the server sees the same calls, in the same order, as from `signalbox
+// run`. It is used by one goroutine at a time; the recorder sends in another.
 type storyRun struct {
 	record *record.Recorder
 	engine string
@@ -24,6 +26,7 @@ type storyRun struct {
 	stop   context.CancelCauseFunc
 }
 
+// runStep is one action of an agent CLI. It is reported as begun and as done.
 type runStep struct {
 	kind   engine.Kind
 	title  string
@@ -31,7 +34,8 @@ type runStep struct {
 	fails  bool
 }
 
-// runs is the part of the night shift: one run that is done, and one in progress.
+// runs is the part of the night shift: one run that is complete, and one that is left in
+// the middle, for the live part or for the reader to watch.
 func (d *story) runs(ctx context.Context) error {
 	done, err := d.open(ctx, "codex",
 		"Find pages of the documentation that name prices, and check them against the price table",
@@ -50,17 +54,21 @@ func (d *story) runs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// The other half is left for the live part.
 	for range len(couponDocs) / 2 {
 		going.step()
 	}
 	d.going = going
-	d.say(nightShift, "checked 31 pages with codex, and is in the middle of a run with claude")
+	d.report(nightShift, "checked 31 pages with codex, and is in the middle of a run with claude")
 	return nil
 }
 
-// open opens a run and begins to report it.
+// open opens a run and starts its recorder. The context is detached from Ctrl-C: the
+// recorder has to report the end. stop ends it, and is also called when somebody cancels
+// the run in the dashboard.
 func (d *story) open(ctx context.Context, name, prompt, answer string, steps []runStep) (*storyRun, error) {
 	server := record.Server{URL: d.Address, Token: d.dana.Token, HTTP: &http.Client{Timeout: 90 * time.Second}}
+	// The host is shown beside the run. A machine without a name is no reason to fail.
 	host, _ := os.Hostname()
 	opened, err := server.Open(ctx,
 		run.Request{Engine: name, Prompt: prompt, Dir: "/srv/shop", Budget: run.Budget{USD: 5}, Host: host, Recorded: true})
@@ -84,12 +92,15 @@ func (d *story) open(ctx context.Context, name, prompt, answer string, steps []r
 	return r, nil
 }
 
+// resume is the token with which the CLI would go on later. It has to be different for
+// each run.
 func (r *storyRun) resume(id string) *engine.Resume {
 	return &engine.Resume{Engine: r.engine, Value: "demo-" + id[len(id)-8:]}
 }
 
-// leave ends the reports: of a run that is to be completed, after its last step; one that
-// is to be seen in progress stays so until the server misses its supervisor.
+// leave stops the recorder. With complete set it reports all remaining steps first, and
+// waits up to five seconds for the server to take them. Otherwise the run stays in
+// progress until the server notices that its heartbeats stopped.
 func (r *storyRun) leave(complete bool) {
 	if complete {
 		for r.step() {
@@ -102,8 +113,9 @@ func (r *storyRun) leave(complete bool) {
 	r.stop(nil)
 }
 
-// step reports the next step, and after the last one that the run is completed. It is
-// false when there is nothing left.
+// step reports the next step, and after the last one that the run is complete. It
+// returns false when nothing is left. Usage grows with each step, as engines report it:
+// totals, not differences.
 func (r *storyRun) step() bool {
 	if r.at > len(r.steps) {
 		return false
@@ -111,9 +123,11 @@ func (r *storyRun) step() bool {
 	r.usage.Turns++
 	r.usage.Tokens.Input += 3_140
 	r.usage.Tokens.Output += 412
+	// In US dollars, and far below the budget of 5: the server would stop the run at it.
 	cost := float64(r.usage.Turns) * 0.0156
 	r.usage.CostUSD, r.usage.DurationMS = &cost, r.usage.DurationMS+2_700
 	yes := true
+	// Completed is the last event of a run; the recorder refuses events after Close.
 	if r.at == len(r.steps) {
 		r.record.Event(engine.Event{
 			Type: engine.Completed, Engine: r.engine, OK: &yes, Answer: r.answer,
@@ -133,6 +147,7 @@ func (r *storyRun) step() bool {
 	return true
 }
 
+// pricePages is the script of the run that is complete.
 var pricePages = []runStep{
 	{kind: engine.Command, title: "rg -l '€' docs/", detail: map[string]any{"command": "rg -l '€' docs/", "exit_code": 0}},
 	{kind: engine.Tool, title: "read prices/seeds.csv"},
@@ -143,6 +158,7 @@ var pricePages = []runStep{
 	{kind: engine.Note, title: "Two pages differ; the terms say otherwise, so I leave them"},
 }
 
+// couponDocs is the script of the run that is left in the middle.
 var couponDocs = []runStep{
 	{kind: engine.Note, title: "I read the endpoint first, then its tests"},
 	{kind: engine.Tool, title: "read checkout/coupon.go"},

@@ -8,7 +8,9 @@ import (
 	amp "signalbox/client"
 )
 
-// signals is the part of the writer: what it did, and what it asks for.
+// signals is the part of the writer: six signals, some of which ask for a decision. The
+// operator of the story decides those with a decide function. The others wait for the
+// user, which is why the last two are the most interesting ones.
 func (d *story) signals(ctx context.Context) error {
 	a := d.agents[writer]
 	for _, s := range []struct {
@@ -70,6 +72,7 @@ func (d *story) signals(ctx context.Context) error {
 			s.Cost /= 2 // what the agent says is not what the price table says, and is shown so
 		}
 		s.CompletedAt = time.Now().UTC()
+		// As if 40 tokens were written per second.
 		s.StartedAt = s.CompletedAt.Add(-time.Duration(s.out/40) * time.Second)
 		answer, err := a.signals.Signal(ctx, s.Payload)
 		if err != nil {
@@ -81,7 +84,7 @@ func (d *story) signals(ctx context.Context) error {
 			}
 		}
 		if answer.GateID != "" && s.ProjectID == "newsletter" && s.decide != nil {
-			// a gate that still waits has none
+			// Refused for a gate that is still pending; the story does without it then.
 			_, _ = a.signals.Signal(ctx, amp.Receipt{GateID: answer.GateID, Summary: "Done as proposed"})
 		}
 	}
@@ -94,11 +97,12 @@ func (d *story) signals(ctx context.Context) error {
 		_, err = a.signals.Signal(ctx,
 			amp.Registration{Capabilities: []string{"write", "translate", "schedule"}, Trust: "trusted"})
 	}
-	d.say(writer, "wrote the spring newsletter, and asks before it goes to 4,210 subscribers")
+	d.report(writer, "wrote the spring newsletter, and asks before it goes to 4,210 subscribers")
 	return passed(err)
 }
 
-// passed leaves out what the policy in force refuses: the story is then another one.
+// passed drops the error of a signal that the policy refused. The story goes on without
+// it.
 func passed(err error) error {
 	if refused, ok := errors.AsType[*amp.Error](err); ok && refused.Status == 403 {
 		return nil
@@ -106,9 +110,12 @@ func passed(err error) error {
 	return err
 }
 
+// model has to be one of the price table, or its cost would be unknown.
 const model = "claude-sonnet-4-6"
 
 var (
+	// What the agents attach: one artifact of every kind that the dashboard shows in its
+	// own way.
 	subjectLines = []map[string]any{
 		{"subject": "Your garden wakes up", "score": 0.91},
 		{"subject": "Seeds, soil, spring", "score": 0.84},

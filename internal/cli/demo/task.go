@@ -13,15 +13,16 @@ import (
 	"signalbox/internal/wire"
 )
 
-// job is what a task of the story is about.
+// job is one task of the story. id is set by number; dispatch is the message that began
+// the current attempt.
 type job struct {
 	about, branch, risk string
 	criteria            []string
 	id, dispatch        string
 }
 
-// tasks is the part of the lead: one task that is done, one in review after a reject, one
-// that is worked on, and one that waits for a person.
+// tasks is the part of the lead. It leaves one task in each state that is worth seeing:
+// done, in review after a rejected attempt, in progress, and escalated to a person.
 func (d *story) tasks(ctx context.Context) error {
 	jobs := []job{
 		{
@@ -54,6 +55,7 @@ func (d *story) tasks(ctx context.Context) error {
 			return err
 		}
 		var err error
+		// Job 2 gets no case: it stays dispatched, as work in progress.
 		switch i {
 		case 0:
 			if err = d.review(ctx, j, "8c21f0e"); err == nil {
@@ -73,11 +75,13 @@ func (d *story) tasks(ctx context.Context) error {
 			return err
 		}
 	}
-	d.say(lead, "has a task in review (%s) and one that waits for you (%s)", jobs[1].id, jobs[3].id)
+	d.report(lead, "has a task in review (%s) and one that waits for you (%s)", jobs[1].id, jobs[3].id)
 	return nil
 }
 
-// number gives the jobs the next free ids of the year.
+// number gives the jobs the next free ids of the year. The coordinator chooses ids, and the
+// server refuses one that exists. The first demo starts at 41, so that low numbers stay free
+// for the user's own first tasks.
 func (d *story) number(ctx context.Context, jobs []job) error {
 	var page task.Page
 	t := &taskcli.Caller{App: d.App, Workspace: d.workspace}
@@ -86,6 +90,7 @@ func (d *story) number(ctx context.Context, jobs []job) error {
 	}
 	year, last := time.Now().Year(), 40
 	for _, r := range page.Tasks {
+		// Users may have tasks with other forms of ids; those cannot collide.
 		var y, n int
 		if _, err := fmt.Sscanf(r.TaskID, "T-%d-%d", &y, &n); err == nil && y == year {
 			last = max(last, n)
@@ -97,7 +102,9 @@ func (d *story) number(ctx context.Context, jobs []job) error {
 	return nil
 }
 
-// post sends a message of a task, and acknowledges it as its receiver.
+// post sends a message of a task and, if to is set, acknowledges it as its receiver.
+// Without the acknowledgement the task would be overdue after some minutes and raise a
+// warning of its own.
 func (d *story) post(ctx context.Context, from string, kind amp.Type, j *job, payload any, to string) (string, error) {
 	text, err := wire.Marshal(payload)
 	if err != nil {
@@ -111,8 +118,9 @@ func (d *story) post(ctx context.Context, from string, kind amp.Type, j *job, pa
 	return answer.MsgID, err
 }
 
-// dispatch gives the engineer the task. A plan waits for a person, whom the lead asks by
-// sending it.
+// dispatch gives the task to the engineer. Where the policy wants plans approved, the
+// server answers plan_not_approved and opens a gate; the operator of the story approves,
+// and the same message is sent again.
 func (d *story) dispatch(ctx context.Context, j *job) error {
 	payload := map[string]any{
 		"description": j.about, "repo": "/srv/repos/shop", "branch": j.branch, "risk_level": j.risk,
@@ -124,6 +132,7 @@ func (d *story) dispatch(ctx context.Context, j *job) error {
 	if !fault.Is(err, fault.Code(amp.PlanNotApproved)) {
 		return err
 	}
+	// Only an operator can approve a plan; the lead, an agent, must not.
 	dana := &taskcli.Caller{App: d.App, Key: d.dana.Token, Workspace: d.workspace}
 	instruction := map[string]any{"action": "approve_plan", "note": "Small enough. Go."}
 	if _, err := dana.Instruct(ctx, j.id, instruction); err != nil {
@@ -133,11 +142,15 @@ func (d *story) dispatch(ctx context.Context, j *job) error {
 	return err
 }
 
-// review reports the result, and asks for its review.
+// review reports the result and asks for its review. The request is made from the task
+// as the server has it, because it has to repeat the criteria and the commit exactly.
+// One criterion stays open (null), which is allowed, and which reviewers have to look
+// at.
 func (d *story) review(ctx context.Context, j *job, commit string) error {
 	met, notes := []any{}, []string{}
 	for i, c := range j.criteria {
 		met, notes = append(met, true), append(notes, fmt.Sprintf("%d tests, all new", len(c)/6))
+		// The last criterion cannot be judged before the release.
 		if i == len(j.criteria)-1 && i > 0 {
 			met[i], notes[i] = nil, "to be seen in production"
 		}
@@ -170,6 +183,8 @@ func (d *story) review(ctx context.Context, j *job, commit string) error {
 	return err
 }
 
+// verdict is the reviewer's decision, with a result for every criterion. A rejection has
+// to name an issue.
 func (d *story) verdict(ctx context.Context, j *job, decision string) error {
 	criteria := []map[string]any{}
 	for i, c := range j.criteria {
@@ -191,7 +206,7 @@ func (d *story) verdict(ctx context.Context, j *job, decision string) error {
 	return err
 }
 
-// again is the second try after a reject, up to where the reviewer is at it.
+// again is the second attempt after a rejection. It stops where the reviewer is at work.
 func (d *story) again(ctx context.Context, j *job) error {
 	if err := d.dispatch(ctx, j); err != nil {
 		return err
@@ -199,6 +214,8 @@ func (d *story) again(ctx context.Context, j *job) error {
 	return d.review(ctx, j, "e07b9c4")
 }
 
+// escalate hands the task to a person, which opens a gate and stops the task until it is
+// answered.
 func (d *story) escalate(ctx context.Context, j *job) error {
 	_, err := d.agents[engineer].task.Escalate(ctx, j.id, taskcli.Escalation{
 		Role: amp.Executor, Type: "permission_denied", Severity: "warning",
