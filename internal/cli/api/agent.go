@@ -35,13 +35,16 @@ func IsLoopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// LentAgent is an agent for the time of one command.
+// LentAgent is an agent that exists for the time of one command. GiveBack removes it and
+// has to be called in every case; it also works after Ctrl-C.
 type LentAgent struct {
 	Name, Key string
 	GiveBack  func(context.Context) error
 }
 
-// Lend makes an agent that nothing limits, whose name begins with the prefix.
+// Lend makes an agent without a rate limit, whose name is the prefix and random letters,
+// so that two commands at once do not collide. If the limit cannot be lifted, the agent
+// is removed again.
 func (c *Client) Lend(ctx context.Context, prefix string) (LentAgent, error) {
 	in := roster.NewAgent{Name: prefix + strings.ToLower(rand.Text()[:8])}
 	var added roster.AddedAgent

@@ -1,7 +1,11 @@
-// Package api is the client with which commands call the server: requests and answers, the
-// errors that come back, lists that come in pages, and streams of events. It knows addresses
-// and tokens as it is given them; package command finds them in flags, the environment and the
-// data folder. It prints nothing and reads no flag.
+// Package api is the client with which commands call the server: requests and answers,
+// errors, lists in pages, and streams of events. It uses addresses and tokens as given;
+// package command finds them in flags, the environment and the data folder. It prints
+// nothing and reads no flag.
+//
+// The client never retries: a command that failed is repeated by its user, who knows
+// whether that is safe. Answers are decoded strictly, so a server of another version is
+// noticed and not half understood.
 package api
 
 import (
@@ -22,7 +26,9 @@ import (
 // server sends it.
 const Unreachable fault.Code = "unreachable"
 
-// Client calls one server with one token: of an operator, or of an agent.
+// Client calls one server with one token, of an operator or of an agent. The zero HTTP
+// client has no timeout of its own: Call bounds the time, and streams and downloads must
+// not be bounded.
 type Client struct {
 	Base, Token string
 	HTTP        http.Client
@@ -61,7 +67,7 @@ func Patch(path string, body any) Request {
 	return Request{Method: http.MethodPatch, Path: path, Body: body}
 }
 
-// With is the request with a header.
+// With returns the request with one more header. The original stays as it is.
 func (r Request) With(name, value string) Request {
 	r.header = r.header.Clone()
 	if r.header == nil {
@@ -86,7 +92,9 @@ func (r Request) encode() (io.Reader, string, error) {
 	return bytes.NewReader(data), "application/json", err
 }
 
-// Do sends a request and returns an answer with a good status, whose body the caller closes.
+// Do sends a request. It returns an answer with a status below 400, whose body the
+// caller closes; any other status becomes an error with the server's code and message.
+// Without an answer the code is Unreachable.
 func (c *Client) Do(ctx context.Context, r Request) (*http.Response, error) {
 	content, media, err := r.encode()
 	if err != nil {
@@ -114,7 +122,9 @@ func (c *Client) Do(ctx context.Context, r Request) (*http.Response, error) {
 	return res, nil
 }
 
-// unanswered says why there is no answer.
+// unanswered is the error for a request without an answer. A certificate that is not
+// trusted gets a text of its own, because "cannot be reached" would send people to the
+// firewall.
 func (c *Client) unanswered(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

@@ -12,10 +12,12 @@ import (
 	"signalbox/internal/wire"
 )
 
-// maxError is far more than an error has.
+// maxError bounds how much of an error is read. Real ones are a few kilobytes.
 const maxError = 1 << 20
 
-// readError reads an answer that is not of a good status.
+// readError turns an answer with a bad status into an error. It knows the two error
+// forms of Signalbox; anything else comes from a proxy in between, or from another
+// program at that address.
 func readError(res *http.Response) error {
 	data, _ := io.ReadAll(io.LimitReader(res.Body, maxError))
 	var e wire.ErrorBody

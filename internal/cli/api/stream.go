@@ -45,8 +45,10 @@ func (c *Client) Events(ctx context.Context, path string) (*Events, error) {
 	return &Events{res.Body, lines}, nil
 }
 
-// Next waits for an event and returns its kind and its data. At the end of the stream, which
-// is that of the server, the code of the error is Unreachable. Half an event is none.
+// Next waits for an event and returns its kind and data. The server never ends a stream
+// by itself, so its end means that the connection or the server is gone: the code is
+// Unreachable. Half an event at the end is dropped, since it would be cut off somewhere
+// in its JSON.
 func (e *Events) Next() (kind, data string, err error) {
 	for e.lines.Scan() {
 		switch name, value, _ := strings.Cut(e.lines.Text(), ": "); {

@@ -9,7 +9,8 @@ import (
 	"signalbox/internal/cli/api"
 )
 
-// AgentFlags are how a command is given an agent of its user's.
+// AgentFlags let a user name an agent of theirs, by --agent and --key, in place of one
+// that the command would make. They are given together or not at all.
 type AgentFlags struct{ Name, Key string }
 
 // Add gives a command the flags --key and --agent.

@@ -1,10 +1,11 @@
-// Package command is what every command is made of: the streams it reads and writes, the flags
-// that all of them share, how its arguments are checked, how the server is found, what it shows as
-// text or as JSON, and with which code it ends. It knows no command: those stand in package cli
-// and in the packages beside this one, each in the file of its group.
+// Package command is what every command is made of: streams, shared flags, checks of
+// arguments, the way to the server, output as text or JSON, and exit codes. It knows no
+// command; those are in package cli and in the packages beside this one, one file per
+// group.
 //
-// Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused by policy or by an operator, 4 server not
-// reachable.
+// Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused by policy or by an operator, 4
+// server not reachable. They are part of the interface: scripts and hooks branch on
+// them.
 package command
 
 import (
@@ -25,7 +26,9 @@ import (
 	"signalbox/internal/wire"
 )
 
-// App is what the commands of one call of the program share.
+// App holds what the commands of one invocation share: its streams, and the flags that
+// every command has. It is made by cli.Main; flags are set before a command runs and do
+// not change afterwards.
 type App struct {
 	In       io.Reader
 	Out, Err output.Printer
@@ -34,7 +37,8 @@ type App struct {
 	JSON     bool   // --json
 }
 
-// DataDir is the data folder for commands that only read it.
+// DataDir is the data folder, for commands that only read it. It reads no configuration
+// file: the file is in this very folder.
 func (a *App) DataDir() string {
 	for _, dir := range []string{a.Data, os.Getenv("SIGNALBOX_DATA")} {
 		if dir != "" {
@@ -44,7 +48,9 @@ func (a *App) DataDir() string {
 	return server.Settings[0].Default
 }
 
-// Client finds the server and the token: flag, environment, data folder.
+// Client finds the server and a token, in the order flag, environment, data folder. It
+// makes no call. The token of the data folder is an admin's, so whoever may read that
+// folder administers the server.
 func (a *App) Client() (*api.Client, error) {
 	base, err := a.Address()
 	if err != nil {
@@ -63,7 +69,7 @@ func (a *App) Client() (*api.Client, error) {
 	return &api.Client{Base: base, Token: token}, nil
 }
 
-// Address finds the server.
+// Address finds the server without a token, for commands that bring a key of their own.
 func (a *App) Address() (string, error) {
 	base, from := a.Server, "--server"
 	if base == "" {
@@ -84,8 +90,9 @@ func (a *App) Address() (string, error) {
 	return strings.TrimSuffix(base, "/"), nil
 }
 
-// Elsewhere reports whether the server is to be reached over the network: it was named, or a key
-// says who asks.
+// Elsewhere reports whether to reach the server over the network and not through the
+// socket in the data folder: an address was given, or a key, which only the network API
+// takes.
 func (a *App) Elsewhere(key string) bool {
 	return a.Server != "" || os.Getenv("SIGNALBOX_SERVER") != "" || key != ""
 }
@@ -99,7 +106,8 @@ func (a *App) Call(ctx context.Context, r api.Request, answer any) error {
 	return c.Call(ctx, r, answer)
 }
 
-// Asker calls the server and shows what comes back: an App, or one that speaks as somebody else.
+// Asker calls the server and shows the answer: an App, or something that calls with
+// another identity.
 type Asker interface {
 	Call(ctx context.Context, r api.Request, answer any) error
 	Show(v any, text func(w output.Printer)) error
@@ -120,7 +128,8 @@ func (a *App) WithJSON(c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// Show prints v as JSON with --json, and as text otherwise.
+// Show prints v as one line of JSON with --json, and as text otherwise. A command prints
+// nothing else to standard output, so that its JSON can be parsed.
 func (a *App) Show(v any, text func(w output.Printer)) error {
 	if !a.JSON {
 		text(a.Out)
@@ -161,8 +170,9 @@ func (a *App) VerifierKey(flag, path string) (string, error) {
 	return string(text), nil
 }
 
-// Download writes what the server has to a file, whole or not at all, or to standard output if
-// the path is empty. check is the command that checks the file.
+// Download writes the server's answer to a file, or to standard output if the path is
+// empty. A file appears only when it is complete: half an export must not look like a
+// whole one. check is the command that verifies it.
 func (a *App) Download(ctx context.Context, r api.Request, path, check string) error {
 	c, err := a.Client()
 	if err != nil {
@@ -184,7 +194,8 @@ func (a *App) Download(ctx context.Context, r api.Request, path, check string) e
 	return err
 }
 
-// save writes a file, whole or not at all.
+// save writes a file completely or not at all, through a temporary file in the same
+// folder, because a rename is atomic only within one file system.
 func save(path string, r io.Reader) (int64, error) {
 	f, err := os.CreateTemp(filepath.Dir(path), ".download-*")
 	if err != nil {

@@ -10,8 +10,9 @@ import (
 	"signalbox/internal/server"
 )
 
-// ConfigFlags are the flags of a command that set configuration keys. The data folder is a flag
-// of every command.
+// ConfigFlags are flags that set configuration keys, for commands that read the
+// configuration. Only a flag that was given counts; its default is there for the help
+// text. --data is not among them, because every command has it.
 type ConfigFlags struct {
 	file   string
 	values map[string]*string

@@ -12,7 +12,7 @@ import (
 	"signalbox/internal/task/amp"
 )
 
-// The codes that the program ends with when it is not done.
+// The exit codes of failures. Do not renumber: hooks and scripts depend on them.
 const (
 	ExitFailed      = 1
 	ExitUsage       = 2
@@ -20,7 +20,7 @@ const (
 	ExitUnreachable = 4
 )
 
-// usageError is the caller's mistake.
+// usageError is a mistake in the command line itself, found before anything was done.
 type usageError struct{ text string }
 
 func (e usageError) Error() string { return e.text }
@@ -45,10 +45,13 @@ func (e exitError) Error() string {
 // if it is empty: what happened was shown already.
 func Exit(code int, text string) error { return exitError{code, text} }
 
-// refusedCodes are those of what a policy or a person has not allowed.
+// refusedCodes are the codes of tasks for what a policy or a person has not allowed.
+// Other protocols answer with forbidden and name the rule.
 var refusedCodes = []fault.Code{fault.Code(amp.AuthPolicy), fault.Code(amp.PlanNotApproved)}
 
-// Report prints an error for a person and chooses the exit code.
+// Report prints an error for a person and returns the exit code. The cause is printed
+// too, on one line: the person at the terminal is the one who can act on "permission
+// denied".
 func Report(w io.Writer, err error) int {
 	if x, ok := errors.AsType[exitError](err); ok {
 		if x.text != "" {

@@ -2,11 +2,13 @@ package command
 
 import "runtime/debug"
 
-// thriftPercent is how much garbage there may be beside what is in use.
+// thriftPercent is the garbage allowed beside live memory before a collection, in
+// percent; Go's default is 100.
 const thriftPercent = 20
 
-// Thrift gives back what the start of the program took, and lets it take little: of processes that
-// wait most of their time there may be many.
+// Thrift makes a process that mostly waits use little memory: it returns what the start has
+// used, and collects garbage early. A machine may have many such processes, one for each
+// supervised run.
 func Thrift() {
 	debug.SetGCPercent(thriftPercent)
 	debug.FreeOSMemory()

@@ -48,7 +48,7 @@ const (
 	nightShift = "night-shift"       // runs of agent CLIs
 	operator   = "demo-dana"
 	// The label that marks agents as the demo's. checkRoom takes nobody else's.
-	label      = "demo"
+	label = "demo"
 )
 
 // cast lists the agents with their trust and their role in tasks. The role, a label, decides
@@ -96,12 +96,15 @@ type story struct {
 	dana      *api.Client // the operator in the story
 	workspace string
 	dir       string // the mail folders of the agents
-	agents    map[string]*actor
-	hooks     *http.Server // what agents' webhooks reach, nil where the server could not
-	hookURL   string
-	ended     sync.WaitGroup
+	// agents is filled by enter, before the parts start, and only read afterwards.
+	agents  map[string]*actor
+	hooks   *http.Server // what agents' webhooks reach, nil where the server could not
+	hookURL string
+	ended   sync.WaitGroup
 
-	goesOn bool // after the first round
+	// goesOn is set after the first round, if the live part follows. It decides whether end
+	// completes the run in progress.
+	goesOn bool
 
 	going *storyRun // the run in progress
 	live  *session  // the session of the live part
@@ -178,8 +181,6 @@ func (d *story) enter(ctx context.Context) error {
 		return err
 	}
 	for _, c := range cast {
-		// One after another: each is a registration, and a server may limit those per
-		// minute.
 		a, err := d.register(ctx, c.name, c.trust, map[string]string{label: "yes", "protocol": c.protocol, "role": c.role})
 		if err != nil {
 			return err

@@ -102,8 +102,7 @@ func (d *story) liveMail(ctx context.Context, round int) error {
 func (d *story) liveGate(ctx context.Context, round int) error {
 	a := d.agents[writer]
 	if d.asked != "" {
-		// Long enough for one answer of the server; the client would wait for hours
-		// otherwise.
+		// Long enough for one answer of the server. Wait itself blocks until the decision.
 		short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 		defer cancel()
 		if _, err := a.signals.Wait(short, d.asked); err != nil {

@@ -127,7 +127,8 @@ func (r *storyRun) step() bool {
 	cost := float64(r.usage.Turns) * 0.0156
 	r.usage.CostUSD, r.usage.DurationMS = &cost, r.usage.DurationMS+2_700
 	yes := true
-	// Completed is the last event of a run; the recorder refuses events after Close.
+	// Completed is the last event of a run; Close lets the recorder
+	// end once it is sent.
 	if r.at == len(r.steps) {
 		r.record.Event(engine.Event{
 			Type: engine.Completed, Engine: r.engine, OK: &yes, Answer: r.answer,

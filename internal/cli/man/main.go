@@ -1,6 +1,6 @@
-// Command man writes the man pages of signalbox, one for every command, into a folder: `make man`.
-// It is not part of the program: the pages are made from the same tree of commands that --help shows,
-// by cobra's generator.
+// Command man writes the man pages of signalbox, one per command, into a folder: `make
+// man`. It is not part of the program. The pages come from the same tree of commands
+// that --help shows, through cobra's generator, so the two cannot differ.
 package main
 
 import (
@@ -25,7 +25,9 @@ func main() {
 	}
 }
 
-// write makes the folder and writes the pages.
+// write makes the folder and writes the pages. It removes nothing: pages of commands that no
+// longer exist stay until somebody deletes them. The pages depend on the sources alone, so two
+// builds of one commit give the same files.
 func write(folder string) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err

@@ -1,6 +1,6 @@
-// Package output is how commands write for people: tables, numbers, times, and what agents wrote
-// made harmless for a terminal. It writes to what it is given and knows no server, no flag and no
-// command.
+// Package output is how commands write for people: tables, numbers, times, and texts of
+// agents made safe for a terminal. It writes to what it is given and knows no server, no
+// flag and no command.
 package output
 
 import (
@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Printer writes for people. That they cannot be reached is nobody's error: whoever has closed the
-// terminal does not read.
+// Printer writes for people. Errors of writing are dropped: whoever closed the terminal
+// or the pipe does not read, and a command should still finish what it is doing.
 type Printer struct{ io.Writer }
 
 // Print writes a line, in the form of fmt.Printf.
@@ -44,7 +44,8 @@ func (p Printer) Field(name, value string) {
 	}
 }
 
-// Since says how long ago something was, in one unit.
+// Since says how long ago something was, in one unit, rounded down. A time in the
+// future, from a server whose clock is ahead, is "0s ago".
 func Since(t time.Time) string {
 	d := time.Since(t)
 	switch {
@@ -78,7 +79,7 @@ func Thousands(n int64) string {
 	return s
 }
 
-// Count writes how many of a thing there are: 1 gate, 2 gates.
+// Count writes a number with its noun: 1 gate, 2 gates. It only knows the plural with s.
 func Count(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing

@@ -5,8 +5,10 @@ import (
 	"unicode"
 )
 
-// Printable keeps what agents call things from moving the cursor, turning the text around, or
-// faking a row or a column.
+// Printable replaces control characters and controls of text direction. Agents choose
+// names and titles; none of them may move the cursor, reverse the text around it, or
+// fake a row or a column. A line break counts too: use Lines for text that may have
+// several.
 func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// Progress shows how far long work has come: in place on a terminal, a line every few seconds
-// elsewhere.
+// Progress shows how far long work has come: in place on a terminal, a line every few
+// seconds elsewhere, nothing for work that is done sooner. It is not safe for concurrent
+// use. Call End before printing anything else.
 type Progress struct {
 	w           io.Writer
 	terminal    bool

@@ -13,7 +13,9 @@ import (
 // gap is the space between two columns of a table.
 const gap = 2
 
-// RuneWidth is how many columns of a terminal a character takes.
+// RuneWidth is how many columns of a terminal a character takes: 0 for marks that
+// combine with the character before, 2 for wide characters of East Asian scripts and
+// emoji, else 1.
 func RuneWidth(r rune) int {
 	if unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf) {
 		return 0
@@ -96,7 +98,8 @@ func (p Printer) Table(none string, header []string, rows [][]string) {
 // readable, and only if that is not enough, further.
 var narrowest = []int{8, 4, 1}
 
-// narrow takes columns off the widest ones until the table fits.
+// narrow shrinks the widest columns, one column of the terminal at a time, until the
+// table fits or nothing can be cut any more. The first column is never cut.
 func narrow(widths []int, room int) {
 	used := gap * (len(widths) - 1)
 	for _, w := range widths {

@@ -7,8 +7,8 @@ import (
 	"signalbox/internal/cli/output"
 )
 
-// style is how a text looks, as terminals say it. The colours are those of the terminal,
-// so that they fit light and dark.
+// style is a way to print text, as the parameter of an SGR escape sequence. Only the
+// sixteen colours of the terminal are used, so that they fit light and dark backgrounds.
 type style string
 
 const (
@@ -21,15 +21,18 @@ const (
 	faint  style = "90"
 )
 
+// of wraps a text in the style. Styles do not nest: the first reset ends all of them.
 func (s style) of(text string) string { return "\x1b[" + string(s) + "m" + text + "\x1b[0m" }
 
-// wide is how wide a text is, without what makes it coloured.
+// wide is the width of a text in columns, without its styles.
 func wide(text string) (n int) {
 	each(text, func(r rune, _ string) bool { n += output.RuneWidth(r); return true })
 	return n
 }
 
-// each calls fn with every character and the styles before it.
+// each calls fn with every character and the escape sequences before it, until fn
+// returns false. It returns the sequences after the last character, which are needed to
+// end a style.
 func each(text string, fn func(r rune, styles string) bool) (rest string) {
 	styles := ""
 	for text != "" {
@@ -50,7 +53,9 @@ func each(text string, fn func(r rune, styles string) bool) (rest string) {
 	return styles
 }
 
-// fit makes a line exactly as wide as its place.
+// fit makes a line exactly room columns wide: cut, or padded with blanks. A styled text
+// is always reset at its end, also when the cut removed its own reset, so that colours
+// never leak into the next column.
 func fit(text string, room int) string {
 	if room <= 0 {
 		return ""
@@ -74,7 +79,7 @@ func fit(text string, room int) string {
 	return b.String() + strings.Repeat(" ", room-used)
 }
 
-// spread is a line with something at each end.
+// spread is a line with one text at each end. Where both do not fit, the left one wins.
 func spread(left, right string, room int) string {
 	before := room - wide(right)
 	if before < 8 {
@@ -83,8 +88,9 @@ func spread(left, right string, room int) string {
 	return fit(left, before-1) + " " + right
 }
 
-// wrapped is an agent's text in lines that fit, with nothing in it that could move the
-// cursor.
+// wrapped breaks an agent's text into lines of at most room columns, at spaces where it
+// can. It keeps line breaks and replaces control characters, so nothing in the text can
+// move the cursor.
 func wrapped(text string, room int) (lines []string) {
 	for line := range strings.Lines(text) {
 		one := ""
@@ -106,7 +112,8 @@ func wrapped(text string, room int) (lines []string) {
 	return lines
 }
 
-// fill gives lines the size of their place.
+// fill makes lines exactly fill their rectangle, so that two of them can be put side by
+// side.
 func fill(lines []string, room, height int) []string {
 	out := make([]string, 0, height)
 	for i := range height {
@@ -119,7 +126,9 @@ func fill(lines []string, room, height int) []string {
 	return out
 }
 
-// riskMark is a level of risk with its colour.
+// riskMark is a level of risk with a symbol and a colour, padded to the same width. The
+// symbol is for people who do not see the colour. Anything unknown is shown
+// as low.
 func riskMark(risk string) string {
 	switch risk {
 	case "high":

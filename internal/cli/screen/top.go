@@ -17,11 +17,12 @@ import (
 	"signalbox/internal/run"
 )
 
-// NewTop is `top`.
+// NewTop is the command `top`. It follows entries of every kind, since each of them may
+// change one of its numbers.
 func NewTop(a *command.App) *command.Command {
 	return &command.Command{
 		Use:   "top",
-		Short: "The overview on the whole terminal: gates, cost, agents and what happens", Args: command.NoArguments(),
+		Short: "The overview on the whole terminal: gates, cost, agents and the ledger", Args: command.NoArguments(),
 		RunE: func(c *command.Command, _ []string) error {
 			cl, err := a.Client()
 			if err != nil {
@@ -32,7 +33,8 @@ func NewTop(a *command.App) *command.Command {
 	}
 }
 
-// top is the overview on a terminal.
+// top is the overview. seen is the last complete answer; it stays on the screen while
+// the server is away. reading and due make sure that only one refresh runs at a time.
 type top struct {
 	ctx          context.Context //nolint:containedctx // a screen lives as long as its command
 	api          *api.Client
@@ -42,7 +44,7 @@ type top struct {
 	reading, due bool
 }
 
-// overview is everything that it shows.
+// overview is everything that one refresh reads. It is used only if all parts arrived.
 type overview struct {
 	counters counter.Report
 	gates    gate.GatePage
@@ -52,7 +54,9 @@ type overview struct {
 	err      error
 }
 
-// ask reads everything, unless it is being read: then once more afterwards.
+// ask starts a refresh, or if one is running, notes that another is due afterwards.
+// During a burst of entries the server thus gets one refresh after another, and never
+// several at once.
 func (t *top) ask() call {
 	if t.reading {
 		t.due = true
@@ -62,6 +66,8 @@ func (t *top) ask() call {
 	return t.read
 }
 
+// read asks for all parts. It runs beside the screen and touches no field but api and
+// ctx.
 func (t *top) read() any {
 	o := &overview{}
 	for path, answer := range map[string]any{
@@ -75,7 +81,7 @@ func (t *top) read() any {
 	return o
 }
 
-// take hears what happens.
+// take handles an event; see viewer.
 func (t *top) take(event any) call {
 	switch e := event.(type) {
 	case changed:
@@ -100,12 +106,15 @@ func (t *top) take(event any) call {
 	return nil
 }
 
-// draw shows the counters, what waits and what happens, and who is there.
+// draw shows the counters, the pending gates and the ledger, and beside them the agents
+// if the terminal is wide enough.
 func (t *top) draw(width, height int) []string {
 	t.width = width
 	if width < 40 || height < 12 {
 		return []string{"Make the terminal larger."}
 	}
+	// Stale numbers are marked, not hidden: the last state is still useful, if one knows
+	// that it is old.
 	state := good.of("● live ")
 	if t.away != "" {
 		state = danger.of("○ away ")
@@ -137,7 +146,7 @@ func (t *top) draw(width, height int) []string {
 	return append(lines, foot)
 }
 
-// numbers are the counters of today.
+// numbers are the counters of today, which is the last day of the report, in UTC.
 func (t *top) numbers() []string {
 	today := counter.Sum{}
 	if days := t.seen.counters.Days; len(days) > 0 {
@@ -153,6 +162,8 @@ func (t *top) numbers() []string {
 			online++
 		}
 	}
+	// Name and value are two rows of one cell; the zero byte separates them until they
+	// are laid out.
 	cell := func(name, value string) string {
 		return fit(" "+faint.of(name), t.width/4) + "\x00" + fit(" "+bold.of(value), t.width/4)
 	}
@@ -178,7 +189,8 @@ func (t *top) numbers() []string {
 	return append(lines, "")
 }
 
-// waits are the gates that wait, the highest risk first.
+// waits lists the first eight pending gates, in the order of the inbox: the highest risk
+// first.
 func (t *top) waits(width int) []string {
 	lines := []string{bold.of(" Waiting")}
 	for _, g := range t.seen.gates.Gates[:min(len(t.seen.gates.Gates), 8)] {
@@ -192,7 +204,8 @@ func (t *top) waits(width int) []string {
 	return append(lines, "")
 }
 
-// costs is what each of the last days cost, as bars.
+// costs shows the cost of the last 14 days as bars. The bars are relative to the most
+// expensive day.
 func (t *top) costs(width int) []string {
 	days := t.seen.counters.Days
 	days = days[max(0, len(days)-14):]
@@ -212,8 +225,11 @@ func (t *top) costs(width int) []string {
 		faint.of(fmt.Sprintf("$%.2f in %s", total, output.Count(len(days), "day"))), width), " " + blue.of(bars.String()), ""}
 }
 
-// people are the agents, those that are there first.
+// people lists agents, those online first and then by name, so that rows do not jump,
+// and below them the runs in progress.
 func (t *top) people() []string {
+	// The answer itself stays in the order of the server; draw is called many times for
+	// one answer.
 	all := slices.Clone(t.seen.agents.Agents)
 	slices.SortStableFunc(all, func(a, b roster.Agent) int {
 		switch {

@@ -18,7 +18,7 @@ func NewWatch(a *command.App) *command.Command {
 	return &command.Command{
 		Use:   "watch",
 		Short: "The inbox on the whole terminal: see gates arrive, and decide them with a key", Args: command.NoArguments(),
-		Long: "The inbox on the whole terminal, as it changes.\n\n" + watchKeys,
+		Long: "The inbox on the whole terminal. It updates itself.\n\n" + watchKeys,
 		RunE: func(c *command.Command, _ []string) error {
 			cl, err := a.Client()
 			if err != nil {
@@ -30,13 +30,17 @@ func NewWatch(a *command.App) *command.Command {
 	}
 }
 
-const watchKeys = `  j k    next, before        g G    first, last
+// watchKeys is shown by the key "?" and in the help of the command, so the two cannot
+// differ.
+const watchKeys = `  j k    next, previous      g G    first, last
   a      approve             r      reject, with a reason
   /      search              esc    leave a field, clear the search
   space  scroll the gate     ?      these keys
   q      leave`
 
-// watch is the inbox on a terminal.
+// watch is the inbox. The cursor is the id of a gate, not a row: gates come and go while
+// somebody is reading, and a vote must never hit a gate that has just moved under the
+// cursor.
 type watch struct {
 	ctx    context.Context //nolint:containedctx // a screen lives as long as its command
 	api    *api.Client
@@ -57,26 +61,29 @@ type watch struct {
 	ready  bool
 }
 
-// gatesRead is the answer to a refresh.
+// gatesRead is the result of reading the inbox.
 type gatesRead struct {
 	page gate.GatePage
 	err  error
 }
 
-// voted is the answer to a decision.
+// voted is the result of a vote.
 type voted struct {
 	gate gate.Gate
 	verb string
 	err  error
 }
 
+// read reads the pending gates, at most 500. It runs beside the screen and touches no
+// field but api and ctx.
 func (w *watch) read() any {
 	var r gatesRead
 	r.err = w.api.Call(w.ctx, api.Get("/ops/gates?status=pending&limit=500"), &r.page)
 	return r
 }
 
-// take hears keys, answers, and the ledger's news.
+// take handles an event; see viewer. After a vote the inbox is read again at once,
+// without waiting for the entry to come through the stream.
 func (w *watch) take(event any) call {
 	switch e := event.(type) {
 	case changed:
@@ -86,7 +93,7 @@ func (w *watch) take(event any) call {
 	case gatesRead:
 		w.refresh(e)
 	case voted:
-		w.tell(e)
+		w.showVote(e)
 		return w.read
 	case key:
 		return w.key(e)
@@ -94,6 +101,8 @@ func (w *watch) take(event any) call {
 	return nil
 }
 
+// refresh takes over what was read. After an error the old gates stay on the screen,
+// marked as away.
 func (w *watch) refresh(r gatesRead) {
 	if r.err != nil {
 		w.away = r.err.Error()
@@ -103,7 +112,8 @@ func (w *watch) refresh(r gatesRead) {
 	w.filter()
 }
 
-// filter keeps the cursor on its gate, or where it stood when the gate is gone.
+// filter applies the search: every word has to occur somewhere in the gate. The cursor
+// stays on its gate; if that is gone, it stays at its place in the list.
 func (w *watch) filter() {
 	place := w.place()
 	w.shown = w.shown[:0]
@@ -123,7 +133,7 @@ func (w *watch) filter() {
 	}
 }
 
-// place is where the cursor is in the list.
+// place is the row of the cursor in the list, 0 if its gate is not shown.
 func (w *watch) place() int {
 	for n, i := range w.shown {
 		if i < len(w.gates) && w.gates[i].ID == w.at {
@@ -133,6 +143,8 @@ func (w *watch) place() int {
 	return 0
 }
 
+// move puts the cursor on a row, or the nearest one that exists, and scrolls its gate to
+// the top.
 func (w *watch) move(to int) {
 	w.scroll, w.at = 0, ""
 	if len(w.shown) > 0 {
@@ -140,7 +152,7 @@ func (w *watch) move(to int) {
 	}
 }
 
-// current is the gate under the cursor, nil for none.
+// current is the gate under the cursor, or nil if the list is empty.
 func (w *watch) current() *gate.Gate {
 	for _, i := range w.shown {
 		if w.gates[i].ID == w.at {
@@ -150,6 +162,8 @@ func (w *watch) current() *gate.Gate {
 	return nil
 }
 
+// key handles a key. Ctrl-C leaves in every state. While a line is typed, keys are text
+// and no commands.
 func (w *watch) key(k key) call {
 	switch {
 	case k.name == "ctrl+c":
@@ -178,6 +192,7 @@ func (w *watch) key(k key) call {
 		w.scroll = max(0, w.scroll-w.height/2)
 	case "?":
 		w.help = true
+	// The old search is there to be edited; esc clears it.
 	case "/":
 		w.asking, w.typed = "search", w.search
 	case "esc":
@@ -191,7 +206,7 @@ func (w *watch) key(k key) call {
 	return nil
 }
 
-// typing takes keys while a line is asked for.
+// typing handles a key while a line is typed. A search is applied with every key.
 func (w *watch) typing(k key) call {
 	switch k.name {
 	case "esc":
@@ -212,17 +227,23 @@ func (w *watch) typing(k key) call {
 	return nil
 }
 
+// answer ends the typed line. A rejection needs a reason, which is the only thing that
+// the agent learns. The gate is looked up again: if it was decided elsewhere while
+// somebody typed, nothing is sent.
 func (w *watch) answer() call {
 	verb, note, g := w.asking, strings.TrimSpace(w.typed), w.current()
 	switch {
 	case verb == "search" || g == nil:
 		w.asking = ""
 		return nil
+	// Stay in the line, so that the reason can be typed right away.
 	case verb == api.Reject && note == "":
 		w.note = warned.of("Say why: the agent reads the reason, and does better next time.")
 		return nil
 	}
 	w.asking = ""
+	// The call runs later and beside the screen, so it must not use the pointer into the
+	// list.
 	id := g.ID
 	return func() any {
 		v := voted{verb: verb}
@@ -231,8 +252,8 @@ func (w *watch) answer() call {
 	}
 }
 
-// tell says what a decision came to. One that was taken elsewhere is news, and no error.
-func (w *watch) tell(v voted) {
+// showVote shows the result of a vote. A gate that somebody else decided first is no error.
+func (w *watch) showVote(v voted) {
 	switch {
 	case fault.Is(v.err, fault.AlreadyResolved):
 		w.note = warned.of(output.Printable(fault.From(v.err).Message))

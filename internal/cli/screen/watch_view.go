@@ -10,9 +10,10 @@ import (
 	"signalbox/internal/gate"
 )
 
+// sideBySideFrom is the width from which list and gate fit beside each other.
 const sideBySideFrom = 100 // columns
 
-// draw shows a head, the list beside or above the gate, and a foot.
+// draw shows a head, the list beside or above the gate under the cursor, and a foot.
 func (w *watch) draw(width, height int) []string {
 	w.height = height
 	if width < 20 || height < 6 {
@@ -32,6 +33,8 @@ func (w *watch) draw(width, height int) []string {
 			lines = append(lines, list[i]+faint.of(" │ ")+slide[i])
 		}
 	default:
+		// A third of the height for the list, but an even number of rows, as each gate
+		// takes two.
 		top := max(4, room/3/2*2)
 		lines = append(lines, w.list(width, top)...)
 		lines = append(lines, faint.of(strings.Repeat("─", width)))
@@ -40,6 +43,8 @@ func (w *watch) draw(width, height int) []string {
 	return append(lines, w.foot(width))
 }
 
+// nothing is the text in place of an empty list. "Nothing waits" is only said after the
+// server has said so.
 func (w *watch) nothing() string {
 	switch {
 	case !w.ready:
@@ -50,6 +55,8 @@ func (w *watch) nothing() string {
 	return good.of("✓") + " Nothing waits for a decision."
 }
 
+// head is the first row: how many gates wait, the search, and whether the server can be
+// reached.
 func (w *watch) head(width int) string {
 	state := good.of("● live ")
 	if w.away != "" {
@@ -65,6 +72,9 @@ func (w *watch) head(width int) string {
 	return spread(bold.of(title), state, width)
 }
 
+// foot is the last row: the line that is being typed, or else the last result, or else
+// the keys. What is typed wins over everything, since people have to see what they are
+// about to send.
 func (w *watch) foot(width int) string {
 	cursor := bar.of(" ")
 	switch {
@@ -84,10 +94,11 @@ func (w *watch) foot(width int) string {
 	return fit(faint.of(" j k move   a approve   r reject   / search   ? keys   q leave"), width)
 }
 
-// list shows the gates around the cursor, two lines for each.
+// list shows the gates around the cursor, two rows for each.
 func (w *watch) list(width, height int) []string {
 	var lines []string
 	rows := max(1, height/2)
+	// The cursor is in the middle, except near both ends of the list.
 	first := max(0, min(w.place()-rows/2, len(w.shown)-rows))
 	for _, i := range w.shown[first:min(len(w.shown), first+rows)] {
 		g := &w.gates[i]
@@ -104,7 +115,8 @@ func (w *watch) list(width, height int) []string {
 	return fill(lines, width, height)
 }
 
-// slide shows the gate under the cursor.
+// slide shows the part of the gate that the scroll position selects. It limits the
+// position here, because only here the number of rows is known.
 func (w *watch) slide(width, height int) []string {
 	g := w.current()
 	if g == nil {
@@ -115,7 +127,8 @@ func (w *watch) slide(width, height int) []string {
 	return fill(all[w.scroll:], width, height)
 }
 
-// describe is everything there is to decide on, in lines.
+// describe is everything that the decision is about, in rows: the same content as `gates
+// show`.
 func describe(g *gate.Gate, width int) []string {
 	lines := wrapped(g.Title, width)
 	for i := range lines {
@@ -150,6 +163,7 @@ func describe(g *gate.Gate, width int) []string {
 	return lines
 }
 
+// expiry says what happens to a gate that nobody decides, and when.
 func expiry(g *gate.Gate) string {
 	if g.ExpiresAt == nil {
 		return ""
