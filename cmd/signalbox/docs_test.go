@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -71,16 +72,24 @@ type story struct {
 	p    *process
 	dir  string
 	seen testbed.Buffer // everything that was printed so far
+	// ports are free ports for those that the page names, beside the server's.
+	ports map[string]string
 }
 
 // copied is a value that a reader copies from what was printed before: the beginning of it, and an ellipsis.
 var copied = regexp.MustCompile(`\b[A-Za-z][A-Za-z0-9]*(?:[_-][A-Za-z0-9]*)+…`)
+
+// ownPort is a port that a page uses on this machine.
+var ownPort = regexp.MustCompile(`127\.0\.0\.1(?::|", )(\d{4,5})\b`)
 
 // fill puts the values of this server into a block.
 func (s *story) fill(text string) string {
 	s.t.Helper()
 	seen := s.seen.String()
 	text = strings.ReplaceAll(text, "http://127.0.0.1:7446", s.p.url)
+	for named, free := range s.ports {
+		text = regexp.MustCompile(`\b`+named+`\b`).ReplaceAllString(text, free)
+	}
 	return copied.ReplaceAllStringFunc(text, func(value string) string {
 		prefix := strings.TrimSuffix(value, "…")
 		found := regexp.MustCompile(regexp.QuoteMeta(prefix)+`[0-9A-Za-z_]{4,}`).FindAllString(seen, -1)
@@ -204,7 +213,12 @@ func TestTheDocumentsCanBeFollowed(t *testing.T) {
 		}
 		t.Run(page, func(t *testing.T) {
 			t.Parallel()
-			s := &story{t: t, dir: t.TempDir()}
+			s := &story{t: t, dir: t.TempDir(), ports: map[string]string{}}
+			for _, found := range ownPort.FindAllStringSubmatch(text, -1) {
+				if found[1] != "7446" && s.ports[found[1]] == "" {
+					_, s.ports[found[1]], _ = net.SplitHostPort(testbed.FreeAddress(t))
+				}
+			}
 			s.p = up(t, filepath.Join(s.dir, "signalbox-data"))
 			if err := os.Mkdir(filepath.Join(s.dir, "bin"), 0o700); err != nil {
 				t.Fatal(err)

@@ -257,7 +257,7 @@ func TestTheOperatorsAPI(t *testing.T) {
 				"a field twice",
 				request{call: "POST /ops/agents", token: admin, body: `{"name":"x","name":"y"}`},
 				400,
-				[]string{"twice"},
+				[]string{"Duplicate field"},
 				0,
 			},
 			{

@@ -107,8 +107,10 @@ func (s *Signals) post(t Type) wire.Handler {
 		if len(got.Warnings) > 0 {
 			w.Header().Set("AMP-Warnings", headerText(strings.Join(got.Warnings, "; ")))
 		}
-		if wait > 0 && got.Status == gate.Pending {
+		if wait > 0 { // also when the decision is there already: nobody has to wait for it
 			w.Header().Set("Preference-Applied", "wait="+strconv.Itoa(int(wait/time.Second)))
+		}
+		if wait > 0 && got.Status == gate.Pending {
 			g, err := s.awaitGate(r.Context(), *got.GateID, wait)
 			if err != nil {
 				return err
