@@ -112,7 +112,7 @@ func TestAServerThatCannotStartSaysWhatToDo(t *testing.T) {
 		if err := os.WriteFile(file, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		wantRefusal(t, filepath.Join(file, "data"), 1, []string{"Cannot make the data folder", "--data"}, "up", "--listen",
+		wantRefusal(t, filepath.Join(file, "data"), 1, []string{"Cannot create the data folder", "--data"}, "up", "--listen",
 			"127.0.0.1:0")
 	})
 	t.Run("a folder that another server uses", func(t *testing.T) {

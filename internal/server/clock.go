@@ -14,17 +14,22 @@ import (
 	"signalbox/internal/wire"
 )
 
-// serverClock is the machine's clock, which a conformance test may set forward if the
-// configuration allows it, so that deadlines of half an hour pass in a moment.
+// serverClock is the clock by which the server works: the machine's, plus an offset that
+// conformance tests may increase where the configuration allows it, so that a deadline
+// of half an hour passes in a moment. It never goes back, since entries in the ledger
+// have times in their order. It is safe for concurrent use.
 type serverClock struct {
 	movable bool
 	file    string // keeps how far it was set forward over a restart
 	ahead   atomic.Int64
 }
 
-// clockFile is in the data folder, where the clock is movable.
+// clockFile keeps the offset in the data folder over a restart. It exists only where the
+// clock is movable and was moved.
 const clockFile = "clock.ahead"
 
+// openClock reads the offset, if the clock is movable. A file that cannot be read stops
+// the start: without the offset, time would go back.
 func openClock(c *Config) (*serverClock, error) {
 	k := &serverClock{movable: c.MovableClock, file: filepath.Join(c.Data, clockFile)}
 	if !k.movable {
@@ -35,30 +40,35 @@ func openClock(c *Config) (*serverClock, error) {
 		return k, nil
 	}
 	if err != nil {
-		return nil, fault.Wrap(err, fault.StoreReadOnly, "Cannot read %s. Check that this user may.", k.file)
+		return nil, fault.Wrap(err, fault.StoreReadOnly, "Cannot read %s. Check that this user may read it.", k.file)
 	}
 	ahead, err := time.ParseDuration(strings.TrimSpace(string(text)))
 	if err != nil {
-		return nil, fault.Wrap(err, fault.InvalidConfig, "%s should hold a length of time. Remove it.", k.file)
+		return nil, fault.Wrap(err, fault.InvalidConfig,
+			"%s should hold a length of time such as 30m. Remove the file to reset the clock.", k.file)
 	}
 	k.ahead.Store(int64(ahead))
 	return k, nil
 }
 
-// Now is the moment by which the server works.
+// Now is the current time of the server. Services take this function and never call
+// time.Now for anything that is recorded or due.
 func (k *serverClock) Now() time.Time { return time.Now().Add(time.Duration(k.ahead.Load())) }
 
-// Clock is the answer to GET /ops/clock.
+// Clock is the answer to GET /ops/clock and PUT /ops/clock. Conformance tests read
+// Movable to decide which cases they can run.
 type Clock struct {
 	Now     time.Time `json:"now"`
 	Movable bool      `json:"movable"`
 }
 
-// NewTime sets the clock forward.
+// NewTime is the body of PUT /ops/clock: the time to which the clock is set.
 type NewTime struct {
 	Now time.Time `json:"now"`
 }
 
+// clockRoutes are the calls that show and set the clock. Both exist on every server;
+// setting is refused unless clock.movable is true.
 func (c *core) clockRoutes() []wire.Route {
 	return []wire.Route{
 		{
@@ -77,7 +87,8 @@ func (c *core) clockRoutes() []wire.Route {
 	}
 }
 
-// setClock sets the clock forward, and waits until what is due by then has happened.
+// setClock sets the clock forward and returns after all timers that are due by then have
+// fired, so that a test can look at their effects at once.
 func (c *core) setClock(ctx context.Context, moment time.Time) (Clock, error) {
 	if err := c.clock.moveTo(ctx, moment); err != nil {
 		return Clock{}, err
@@ -86,19 +97,22 @@ func (c *core) setClock(ctx context.Context, moment time.Time) (Clock, error) {
 	return c.clock.show(), err
 }
 
+// show is the answer to both calls.
 func (k *serverClock) show() Clock { return Clock{k.Now(), k.movable} }
 
-// maxAhead keeps moments within what can be counted in microseconds.
+// maxAhead keeps times within what int64 microseconds and a Duration can hold.
 const maxAhead = 100 * 365 * 24 * time.Hour
 
-// moveTo sets the clock forward. A moment that is past already is left past.
+// moveTo sets the clock forward to a moment. A moment in the past is not an error and
+// changes nothing. The file is written first: an offset that is not saved would be lost
+// by a restart.
 func (k *serverClock) moveTo(ctx context.Context, moment time.Time) error {
 	if who := roster.From(ctx); who.Workspace != "" {
-		return fault.New(fault.Forbidden, "The clock is the whole server's, and your token is for one workspace.")
+		return fault.New(fault.Forbidden, "The clock belongs to the whole server, and your token is for one workspace.")
 	}
 	if !k.movable {
 		return fault.New(fault.Forbidden,
-			"The clock of this server cannot be set. It can where clock.movable is true, which is for conformance tests only.")
+			"The clock of this server cannot be set. clock.movable allows it, for conformance tests only.")
 	}
 	ahead := time.Until(moment)
 	if ahead > maxAhead {

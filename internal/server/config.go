@@ -18,7 +18,9 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Config is what is in force.
+// Config is the configuration in force. Load makes it, and it does not change
+// afterwards: settings are read once, at the start. Values are checked; services do not
+// check them again. Sources and Warnings are for people.
 type Config struct {
 	Data          string
 	Listen        string
@@ -56,10 +58,12 @@ type Config struct {
 	Warnings []string
 }
 
-// ConfigFile is the name of the configuration file in the data folder.
+// ConfigFile is the name of the configuration file in the data folder. It may hold
+// secrets, so this program writes it readable for the owner only.
 const ConfigFile = "signalbox.yaml"
 
-// Value is the value of a key as text, secrets redacted.
+// Value is the value of a key as text, with secrets redacted, or "" for a key that does
+// not exist.
 func (c *Config) Value(key string) string {
 	for _, s := range Settings {
 		if s.Key == key {
@@ -69,9 +73,11 @@ func (c *Config) Value(key string) string {
 	return ""
 }
 
-// Load settles every key: flags, then the environment, then the file, then the
-// default. file is --config; when empty, the file in the data folder is read if it
-// is there.
+// Load decides about every key, in this order: flag, environment, file, default. An
+// empty variable counts as not set, since container systems set variables to "". file is
+// --config; if it is "", the file in the data folder is read, if it exists. The first
+// value that is not valid is the error; its text names the source, because the same key
+// may be set in three places.
 func Load(flags map[string]string, env []string, file string) (*Config, error) {
 	c := &Config{Sources: map[string]string{}}
 	environment := map[string]string{}
@@ -80,6 +86,7 @@ func Load(flags map[string]string, env []string, file string) (*Config, error) {
 			environment[name] = value
 		}
 	}
+	// pick decides about one key. The value of a secret is never part of an error.
 	pick := func(s Setting, fromFile map[string]fileValue) error {
 		value, source := s.Default, "default"
 		if v, ok := fromFile[s.Key]; ok {
@@ -114,6 +121,7 @@ func Load(flags map[string]string, env []string, file string) (*Config, error) {
 			return nil, err
 		}
 	}
+	// Settings that need each other can be checked only after all are read.
 	if (c.TLSCert == "") != (c.TLSKey == "") {
 		return nil, fault.New(fault.InvalidConfig,
 			"tls.cert and tls.key go together. Give both, or neither.").About("tls.key")
@@ -125,13 +133,16 @@ func Load(flags map[string]string, env []string, file string) (*Config, error) {
 	return c, nil
 }
 
+// flagName is the flag of a key. Package command makes flags by the same rule.
 func flagName(key string) string { return strings.NewReplacer(".", "-", "_", "-").Replace(key) }
 
-// clientEnv are variables that the command line reads and the server does not.
+// clientEnv are variables that the command line reads and the server does not. They are
+// known, so they cause no warning.
 var clientEnv = []string{"SIGNALBOX_SERVER", "SIGNALBOX_TOKEN", "SIGNALBOX_KEY", "SIGNALBOX_CONFIG", "SIGNALBOX_RUN"}
 
-// unknownEnv finds variables that look like ours and are not. They are not errors:
-// the environment belongs to others too.
+// unknownEnv finds variables that begin with SIGNALBOX_ and are not known, most often
+// typing mistakes. They are warnings and not errors: the environment belongs to others
+// too.
 func unknownEnv(environment map[string]string) (warnings []string) {
 	known := slices.Clone(clientEnv)
 	for _, s := range Settings {
@@ -148,8 +159,11 @@ func unknownEnv(environment map[string]string) (warnings []string) {
 	return warnings
 }
 
+// fileValue is a value in the file, as text, and its place as FILE:LINE.
 type fileValue struct{ text, where string }
 
+// readFile reads the configuration file. One that was named has to exist. The one in the
+// data folder may be missing, and so may the folder itself, before the first start.
 func readFile(path, data string) (map[string]fileValue, error) {
 	explicit := path != ""
 	if !explicit {
@@ -161,17 +175,21 @@ func readFile(path, data string) (map[string]fileValue, error) {
 			return nil, nil //nolint:nilerr // a folder that cannot be used is reported by whoever uses it
 		}
 		return nil, fault.Wrap(err, fault.InvalidConfig,
-			"Cannot read the configuration file %s. Check that it is there and that this user may read it.", path)
+			"Cannot read the configuration file %s. Check that it exists and that this user may read it.", path)
 	}
 	return parseFile(path, content)
 }
 
 // CheckFile checks a configuration file without applying it, and counts its keys.
+// Settings that need each other are not checked, because the others may come from flags
+// or the environment.
 func CheckFile(path string, content []byte) (keys int, err error) {
 	values, err := parseFile(path, content)
 	return len(values), err
 }
 
+// parseFile reads a file and checks names and values. Values are tried on a scratch
+// configuration, so the checks are the very ones of the start.
 func parseFile(path string, content []byte) (map[string]fileValue, error) {
 	var root yaml.Node
 	if err := yaml.Unmarshal(content, &root); err != nil {
@@ -185,6 +203,7 @@ func parseFile(path string, content []byte) (map[string]fileValue, error) {
 	if err := flatten(path, "", root.Content[0], values); err != nil {
 		return nil, err
 	}
+	// In the order of Settings, so that the same file always gives the same error.
 	scratch := &Config{}
 	for _, s := range Settings {
 		if v, ok := values[s.Key]; ok {
@@ -196,17 +215,20 @@ func parseFile(path string, content []byte) (map[string]fileValue, error) {
 	return values, nil
 }
 
-// flatten turns nested maps into dotted keys and refuses those that are not known.
+// flatten turns nested maps into dotted keys, and refuses unknown and duplicate ones: a
+// key that is silently ignored may be the one that was meant to protect something.
 func flatten(path, prefix string, n *yaml.Node, values map[string]fileValue) error {
 	if n.Kind != yaml.MappingNode {
 		return fault.New(fault.InvalidConfig,
-			"%s:%d: there should be keys and values here, such as \"listen: 127.0.0.1:7446\".", path, n.Line)
+			"%s:%d: expected keys and values, such as \"listen: 127.0.0.1:7446\".", path, n.Line)
 	}
 	keys := Keys()
 	for i := 0; i < len(n.Content); i += 2 {
 		k, v := n.Content[i], n.Content[i+1]
 		key := prefix + k.Value
 		where := fmt.Sprintf("%s:%d", path, k.Line)
+		// Both spellings are allowed: "ledger.retention: 90d", and ledger with retention
+		// below it.
 		group := slices.ContainsFunc(keys, func(known string) bool { return strings.HasPrefix(known, key+".") })
 		switch {
 		case group && v.Kind == yaml.MappingNode:
@@ -221,12 +243,14 @@ func flatten(path, prefix string, n *yaml.Node, values map[string]fileValue) err
 			if err := v.Decode(&items); err != nil {
 				return fault.New(fault.InvalidConfig, "%s: %s should be a list of texts.", where, key).About(key)
 			}
+			// Lists have one form after this: the one that flags and the environment
+			// have.
 			values[key] = fileValue{strings.Join(items, ","), where}
 		case v.Kind != yaml.ScalarNode:
 			return fault.New(fault.InvalidConfig, "%s: %s should be one value.", where, key).About(key)
 		default:
 			if _, twice := values[key]; twice {
-				return fault.New(fault.InvalidConfig, "%s: the key %q stands there twice.", where, key).About(key)
+				return fault.New(fault.InvalidConfig, "%s: duplicate key %q.", where, key).About(key)
 			}
 			values[key] = fileValue{v.Value, where}
 		}
@@ -239,13 +263,15 @@ func isList(key string) bool {
 	return slices.ContainsFunc(Settings, func(s Setting) bool { return s.Key == key && s.List })
 }
 
-// SetInFile changes one key in a configuration file, keeping the rest of it, and
-// returns the new content. Nothing is written.
+// SetInFile changes one key in a configuration file and returns the new content. It
+// works on the YAML tree, so comments and the order of keys stay. The result is parsed
+// before it is returned. Nothing is written.
 func SetInFile(path string, content []byte, key, value string) ([]byte, error) {
 	if !slices.Contains(Keys(), key) {
 		return nil, fault.New(fault.InvalidConfig, "The key %q is not known. %s", key,
 			fault.DidYouMean(key, Keys())).About(key)
 	}
+	// The file is found through this key.
 	if key == "data" {
 		return nil, fault.New(fault.InvalidConfig,
 			"The data folder holds this file, so it is set with --data or SIGNALBOX_DATA.").About(key)
@@ -267,6 +293,8 @@ func SetInFile(path string, content []byte, key, value string) ([]byte, error) {
 		at = child(at, part, yaml.MappingNode)
 	}
 	leaf := child(at, parts[len(parts)-1], yaml.ScalarNode)
+	// A text in every case: a version or a port that looks like a number must keep its
+	// form.
 	leaf.Value, leaf.Tag, leaf.Style = value, "!!str", 0
 	out, err := yaml.Marshal(&root)
 	if err != nil {
@@ -276,6 +304,8 @@ func SetInFile(path string, content []byte, key, value string) ([]byte, error) {
 	return out, err
 }
 
+// child is the value of a key in a map. It is appended if it does not exist, or is of
+// another kind.
 func child(n *yaml.Node, key string, kind yaml.Kind) *yaml.Node {
 	for i := 0; i < len(n.Content); i += 2 {
 		if n.Content[i].Value == key && n.Content[i+1].Kind == kind {

@@ -30,7 +30,9 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Migrations are the tables of every package, in the order of the staircase.
+// Migrations are the tables of every package, in the order in which packages may import
+// each other, so that no table refers to one that does not exist yet. more are protocols
+// beside our own.
 func Migrations(more ...protocol.Protocol) []store.Migrations {
 	core := []store.Migrations{
 		ledger.Migrations,
@@ -45,7 +47,9 @@ func Migrations(more ...protocol.Protocol) []store.Migrations {
 	return slices.Concat(core, append(Protocols(), more...).Migrations(), []store.Migrations{web.Migrations})
 }
 
-// Projections are the state of every package.
+// Projections are the apply functions of every package. A rebuild uses the same list as
+// the server; a projection that is missing here would leave its tables empty after a
+// rebuild.
 func Projections(more ...protocol.Protocol) []ledger.Projection {
 	core := []ledger.Projection{
 		clock.Projection(),
@@ -59,7 +63,8 @@ func Projections(more ...protocol.Protocol) []ledger.Projection {
 	return slices.Concat(core, append(Protocols(), more...).Projections(), []ledger.Projection{web.Projection()})
 }
 
-// core is everything over the database that one server opens.
+// core is everything over the database that one server opens. It is complete after open
+// and does not change afterwards. Fields of protocol.Core are what protocols may use.
 type core struct {
 	protocol.Core
 	services
@@ -74,8 +79,9 @@ type core struct {
 	web      *web.Web
 }
 
-// openCore opens everything over the database, or nothing. base is where people reach the
-// server, and more are protocols beside our own.
+// openCore opens everything over the database. After an error nothing stays open. base
+// is the address at which people reach the server, for links; more are protocols beside
+// our own.
 func openCore(ctx context.Context, c *Config, base string, log *slog.Logger, more []protocol.Protocol) (*core, error) {
 	db, err := OpenStore(ctx, c)
 	if err != nil {
@@ -89,7 +95,10 @@ func openCore(ctx context.Context, c *Config, base string, log *slog.Logger, mor
 	return opened, nil
 }
 
-// open opens the core, then the protocols over it, then what shows them.
+// open opens the core, then the protocols, then what shows them. The order is that of
+// the dependencies, and a service must not use one that is opened after it. The list of
+// protocols is made first, because migrations and projections need it before any service
+// exists.
 func (c *core) open(ctx context.Context, config *Config, more []protocol.Protocol) (err error) {
 	list := append(c.protocols(config), more...)
 	if err := c.DB.Migrate(ctx, Migrations(more...)...); err != nil {
@@ -98,6 +107,7 @@ func (c *core) open(ctx context.Context, config *Config, more []protocol.Protoco
 	if c.clock, err = openClock(config); err != nil {
 		return err
 	}
+	// Everything below works by this clock.
 	c.Now = c.clock.Now
 	if c.Key, err = keyFile(config, WebhookKeyFile); err != nil {
 		return err
@@ -113,6 +123,7 @@ func (c *core) open(ctx context.Context, config *Config, more []protocol.Protoco
 		DB: c.DB, Ledger: c.Ledger, Now: c.Now, Log: c.Log, Provider: config.Provider,
 		PerAgent: config.PerAgent,
 	})
+	// A replay reads decisions back from entries; each kind of entry needs its reader.
 	readers := gate.Readers()
 	maps.Copy(readers, list.Readers())
 	c.Book = rulebook.New(c.DB, c.Ledger, c.Roster, c.Now, c.Log, readers)
@@ -126,6 +137,8 @@ func (c *core) open(ctx context.Context, config *Config, more []protocol.Protoco
 	if err := c.openNotifier(config); err != nil {
 		return err
 	}
+	// Timers of all services fire in one loop, which finds the handler by the kind of
+	// the timer.
 	timers := c.Gates.Handlers()
 	for _, p := range list {
 		service, err := p.Open(ctx, c.Core)
@@ -144,29 +157,35 @@ func (c *core) open(ctx context.Context, config *Config, more []protocol.Protoco
 	return c.openWeb(config, list)
 }
 
-// AttachmentsFolder holds the files of mail.
+// AttachmentsFolder is the folder of mail's attachments in the data folder, if no bucket
+// is configured. A backup needs it beside the database.
 const AttachmentsFolder = "attachments"
 
 // WebhookKeyFile holds the key from which the secrets of webhook receivers and the codes
-// of buttons follow. Nodes of one database have the same.
+// of buttons are derived. All nodes of one database need the same file; with another
+// one, receivers refuse the signatures.
 const WebhookKeyFile = "webhook.key"
 
-// keyFile reads a secret of the data folder, and makes it at the first start.
+// keyFile reads a secret of the data folder, and creates it at the first start. It is
+// readable for the owner only.
 func keyFile(c *Config, name string) ([]byte, error) {
 	path := filepath.Join(c.Data, name)
 	text, err := os.ReadFile(path)
 	if os.IsNotExist(err) {
+		// Two texts of 128 bits each.
 		text = []byte(rand.Text() + rand.Text() + "\n")
 		err = os.WriteFile(path, text, 0o600)
 	}
 	if err != nil {
 		return nil, fault.Wrap(err, fault.StoreReadOnly,
-			"Cannot read or make %s. Check that this user may read and write the data folder.", path)
+			"Cannot read or create %s. Check that this user may read and write the data folder.", path)
 	}
 	return bytes.TrimSpace(text), nil
 }
 
-// run runs what follows the ledger, until ctx ends.
+// run runs everything that works beside the calls, until ctx ends. It waits for all of
+// them. An error of one does not stop the others: a dashboard without counters is better
+// than none.
 func (c *core) run(ctx context.Context) error {
 	running := []func(context.Context) error{
 		c.Roster.Run, c.Book.Run, c.timers.Run, c.Outbox.Run, c.notifier.Run,
@@ -185,7 +204,7 @@ func (c *core) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// routes are the HTTP surface of every package.
+// routes are the HTTP surface of every package. handler adds the server's own.
 func (c *core) routes() []wire.Route {
 	all := slices.Concat(c.Ledger.Routes(), c.Roster.Routes(), c.Book.Routes(), c.Gates.Routes(), c.counters.Routes(),
 		c.Outbox.Routes(), c.notifier.Routes())
@@ -195,10 +214,11 @@ func (c *core) routes() []wire.Route {
 	return slices.Concat(all, c.clockRoutes(), c.web.Routes())
 }
 
-// DatabaseFile is the SQLite file in the data folder.
+// DatabaseFile is the SQLite database in the data folder. Copying it while a server runs
+// gives a broken copy without its write-ahead log; use a backup command of SQLite.
 const DatabaseFile = "signalbox.db"
 
-// OpenStore opens the database that the configuration names.
+// OpenStore opens the database that the configuration names, without migrating it.
 func OpenStore(ctx context.Context, c *Config) (*store.DB, error) {
 	if address := c.DB.Reveal(); address != "" {
 		return store.Open(ctx, address)
@@ -206,8 +226,9 @@ func OpenStore(ctx context.Context, c *Config) (*store.DB, error) {
 	return store.Open(ctx, filepath.Join(c.Data, DatabaseFile))
 }
 
-// origin names a new log: the server's host, and a word so that two logs of one
-// host differ.
+// origin names a new log: the host, and a random word so that two logs of one host
+// differ. It is used at the first start only. A log keeps its origin for good, since
+// signed checkpoints contain it.
 func origin(c *Config) string {
 	host := "signalbox.local"
 	if u, err := url.Parse(c.PublicURL); err == nil && u.Hostname() != "" {
@@ -216,14 +237,16 @@ func origin(c *Config) string {
 	return host + "/ledger-" + strings.ToLower(rand.Text()[:8])
 }
 
-// TokenFile holds the operator token of this machine.
+// TokenFile holds the operator token of this machine. Whoever can read it is an admin.
 const TokenFile = "operator.token"
 
-// URLFile holds the address under which the server of this folder was last reached.
+// URLFile holds the address of the server of this folder. Commands on this machine find
+// it there. It stays after a stop, so that they can say which server is not running.
 const URLFile = "server.url"
 
-// ensureToken makes sure that the token file holds a token of this database. One
-// that was revoked is left: somebody meant it.
+// ensureToken makes sure that the token file holds a working token. It makes one if the
+// file is missing, or is from another database. A token that was revoked is left alone,
+// with a warning: somebody meant it, and a restart must not give access back.
 func (c *core) ensureToken(ctx context.Context, dir string, log *slog.Logger) error {
 	path := filepath.Join(dir, TokenFile)
 	text, err := os.ReadFile(path)
@@ -235,13 +258,15 @@ func (c *core) ensureToken(ctx context.Context, dir string, log *slog.Logger) er
 		if !fault.Is(err, fault.Unauthenticated) {
 			return err
 		}
+		// A token that the database has never seen belongs to another database: the data
+		// folder was kept and the database was not.
 		if known, err := c.Roster.Knows(ctx, strings.TrimSpace(string(text))); err != nil || known {
-			log.Warn("the operator token in the data folder was revoked; remove the file and start again to have a new one made",
+			log.Warn("the operator token in the data folder was revoked; to get a new one, remove the file and restart",
 				"file", path)
 			return err
 		}
 	} else if !os.IsNotExist(err) {
-		return fault.Wrap(err, fault.StoreReadOnly, "Cannot read %s. Check that this user may.", path)
+		return fault.Wrap(err, fault.StoreReadOnly, "Cannot read %s. Check that this user may read it.", path)
 	}
 	token, err := c.Roster.LocalToken(ctx)
 	if err != nil {
@@ -254,8 +279,8 @@ func (c *core) ensureToken(ctx context.Context, dir string, log *slog.Logger) er
 	return nil
 }
 
-// OpenExisting opens a database that a server has made, for commands that work
-// beside it. The schema must be this program's; nothing is changed.
+// OpenExisting opens a database that a server has made, for commands that work beside
+// it. It refuses a schema of another version and changes nothing.
 func OpenExisting(ctx context.Context, c *Config) (*store.DB, error) {
 	if c.DB.Reveal() == "" {
 		path := filepath.Join(c.Data, DatabaseFile)

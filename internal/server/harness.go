@@ -12,7 +12,7 @@ import (
 	"signalbox/internal/protocol"
 )
 
-// openHarness opens AHP, which tells its clients the version of this program.
+// openHarness opens AHP. The version of this program goes into its handshake.
 func openHarness(core protocol.Core, c *Config) *harness.Harness {
 	settings := c.Harness
 	settings.Version = ReadBuild().Version
@@ -25,7 +25,7 @@ func harnessSettings() []Setting {
 	return []Setting{
 		{
 			Key: "harness.timeout", Default: "10s",
-			Meaning: "after how long the clients of AHP give up, at most 10m; a call is held " +
+			Meaning: "the timeout of AHP clients, at most 10m; a call is held " +
 				"for 80 % of it, and never longer than 8s",
 			set: func(c *Config, v string) error {
 				d, err := time.ParseDuration(v)
@@ -40,11 +40,11 @@ func harnessSettings() []Setting {
 		count("harness.batch_size", "100", "how many events a batch of AHP may have", func(c *Config, n int64) {
 			c.Harness.BatchSize = int(n)
 		}, func(c *Config) int64 { return int64(c.Harness.BatchSize) }),
-		count("harness.max_depth", "10", "how deep an event of AHP may stand inside of others", func(c *Config, n int64) {
+		count("harness.max_depth", "10", "how deeply events of AHP may be nested", func(c *Config, n int64) {
 			c.Harness.MaxDepth = n
 		}, func(c *Config) int64 { return c.Harness.MaxDepth }),
 		choice("harness.on_failure", harness.BlockOnFailure, []string{harness.BlockOnFailure, harness.ErrorOnFailure},
-			"what AHP answers when the policy fails; some clients take an error for a yes", func(c *Config) *string {
+			"what AHP answers when the policy fails; some clients fail open on errors", func(c *Config) *string {
 				return &c.Harness.OnFailure
 			}),
 		choice("harness.http_handshake", harness.HandshakeOff,
@@ -53,7 +53,7 @@ func harnessSettings() []Setting {
 				return &c.Harness.HTTPHandshake
 			}),
 		text("harness.socket_agent", "local",
-			"the agent that the Unix socket of AHP stands for; it is made when it is first needed", func(c *Config) *string {
+			"the agent that calls through the Unix socket of AHP; created when it is first needed", func(c *Config) *string {
 				return &c.Harness.SocketAgent
 			}),
 		{
@@ -72,6 +72,7 @@ func harnessSettings() []Setting {
 			},
 			get: func(c *Config) string {
 				var on []string
+				// In the fixed order of the transports, since a map has none.
 				for _, name := range transports {
 					if c.Harness.Compat[name] {
 						on = append(on, name)
@@ -82,13 +83,13 @@ func harnessSettings() []Setting {
 		},
 		{
 			Key: "harness.handlers", Default: "",
-			Meaning: "who answers types of events in place of Signalbox, after the policy has allowed them: type=address of " +
-				"an AHP endpoint, with commas between", List: true, set: setHandlers, get: getHandlers,
+			Meaning: "endpoints that answer types of events in place of Signalbox, after the policy has allowed " +
+				"them: type=address, with commas between", List: true, set: setHandlers, get: getHandlers,
 		},
 	}
 }
 
-// count is a setting that is a whole number, 1 or more.
+// count is a setting that is a whole number, 1 or more. absent is its default.
 func count(key, absent, meaning string, set func(*Config, int64), get func(*Config) int64) Setting {
 	return Setting{
 		Key: key, Default: absent, Meaning: meaning,
@@ -104,6 +105,8 @@ func count(key, absent, meaning string, set func(*Config, int64), get func(*Conf
 	}
 }
 
+// setHandlers reads type=address pairs. Only types that are decided about can have a
+// handler: nobody waits for an answer to the others.
 func setHandlers(c *Config, v string) error {
 	c.Harness.Handlers = map[harness.Type]string{}
 	for _, one := range splitList(v) {
@@ -111,13 +114,15 @@ func setHandlers(c *Config, v string) error {
 		u, err := url.Parse(address)
 		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || !harness.Decides(harness.Type(name)) {
 			return fmt.Errorf("should be a list of the form memory_recall=https://memory.example.com/ahp, " +
-				"with types of events that are decided about")
+				"with types of events that get a decision")
 		}
 		c.Harness.Handlers[harness.Type(name)] = address
 	}
 	return nil
 }
 
+// getHandlers is the list in the form that setHandlers reads, sorted, so that it is
+// always the same.
 func getHandlers(c *Config) string {
 	var all []string
 	for t, address := range c.Harness.Handlers {

@@ -12,10 +12,12 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Version is what this program calls itself.
+// Version is the version of this program, as it stands in releases, in /openapi.json and
+// in handshakes.
 const Version = "0.1.0"
 
-// Build tells where this program comes from.
+// Build says which build of the program this is. Commit is empty if it was built outside
+// of a git repository.
 type Build struct {
 	Version string `json:"version"`
 	Commit  string `json:"commit,omitempty"`
@@ -23,7 +25,7 @@ type Build struct {
 	System  string `json:"system"`
 }
 
-// ReadBuild reads what the compiler has written into the program.
+// ReadBuild reads the build information that the compiler has embedded.
 func ReadBuild() Build {
 	b := Build{Version: Version, Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH}
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -36,7 +38,9 @@ func ReadBuild() Build {
 	return b
 }
 
-// Status is how the server is.
+// Status is the state of the server as operators see it. Ready is false if the ledger
+// refuses writes or the database does not answer; Problem then says why. Entries may be
+// ahead of Checkpoint for about half a second.
 type Status struct {
 	Version    string    `json:"version"`
 	Ready      bool      `json:"ready"`
@@ -50,12 +54,14 @@ type Status struct {
 	Memory     uint64    `json:"memory_bytes"`
 }
 
-// Readiness is the answer of /readyz.
+// Readiness is the answer of /readyz. It is public: load balancers have no token.
 type Readiness struct {
 	Ready   bool   `json:"ready"`
 	Problem string `json:"problem,omitempty"`
 }
 
+// ownRoutes are the calls about the server itself. /healthz looks at nothing: a process
+// whose database is away must not be restarted for it. /readyz is for load balancers.
 func (s *Server) ownRoutes() []wire.Route {
 	return []wire.Route{
 		{
@@ -85,7 +91,8 @@ func (s *Server) ownRoutes() []wire.Route {
 	}
 }
 
-// problem is why the server cannot do its work, nil when it can.
+// problem is the reason why the server cannot do its work, or nil. It waits at most
+// three seconds for the database, less than load balancers wait.
 func (s *Server) problem(ctx context.Context) error {
 	if err := s.core.Ledger.Mismatch(); err != nil {
 		return err
@@ -96,6 +103,7 @@ func (s *Server) problem(ctx context.Context) error {
 	return store.Explain(err)
 }
 
+// getReady answers GET /readyz.
 func (s *Server) getReady(w http.ResponseWriter, r *http.Request) error {
 	if err := s.problem(r.Context()); err != nil {
 		return wire.Reply(w, http.StatusServiceUnavailable, Readiness{Problem: fault.From(err).Message})
@@ -103,7 +111,8 @@ func (s *Server) getReady(w http.ResponseWriter, r *http.Request) error {
 	return wire.Reply(w, http.StatusOK, Readiness{Ready: true})
 }
 
-// status is how the server is. What cannot be found out now is left out.
+// status is the state of the server. It never fails: what cannot be read now is left at
+// zero, and Problem says why.
 func (s *Server) status(ctx context.Context) Status {
 	out := Status{
 		Version: Version, Ready: true, StartedAt: s.started.UTC(), Database: s.core.DB.Name(),
@@ -124,9 +133,11 @@ func (s *Server) status(ctx context.Context) Status {
 	return out
 }
 
+// getStatus answers GET /ops/status.
 func (s *Server) getStatus(r *http.Request) (Status, error) { return s.status(r.Context()), nil }
 
-// getSettings shows the configuration, to those who may see every workspace: it is the same for all.
+// getSettings answers GET /ops/settings. The configuration is the same for all
+// workspaces, so operators who are confined to one do not see it.
 func (s *Server) getSettings(r *http.Request) (SettingList, error) {
 	if err := wire.Unconfined(r.Context(), "This shows the configuration of"); err != nil {
 		return SettingList{}, err

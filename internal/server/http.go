@@ -23,7 +23,9 @@ import (
 	"signalbox/internal/wire"
 )
 
-// handler mounts every route on one mux. Two routes that conflict fail at start.
+// handler mounts every route on one mux. Two routes that conflict panic here, at the
+// start, not at the first call. The description of the API is made from the same list,
+// so no route can be missing in it.
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	whole := s.outermost(mux)
@@ -42,6 +44,7 @@ func (s *Server) handler() http.Handler {
 			return nil
 		},
 	})
+	// The description does not contain itself.
 	document := openAPI(routes)
 	for _, at := range []struct{ path, media string }{
 		{"/openapi.json", "application/json"},
@@ -57,13 +60,15 @@ func (s *Server) handler() http.Handler {
 	for _, route := range routes {
 		mux.Handle(route.Method+" "+route.Path, s.serve(route))
 	}
+	// The dashboard checks sessions and roles itself; its pages are not part of the API.
 	dashboard := s.core.web.Handler()
 	mux.Handle("/ui/", dashboard)
 	mux.Handle("GET /{$}", dashboard)
 	return whole
 }
 
-// serveDocument answers with the description. JSON is YAML too, so one text serves both.
+// serveDocument answers with the description. JSON is valid YAML, so one text serves
+// both media types.
 func serveDocument(document []byte, media string) wire.Handler {
 	return func(w http.ResponseWriter, _ *http.Request) error {
 		w.Header().Set("Content-Type", media)
@@ -72,8 +77,9 @@ func serveDocument(document []byte, media string) wire.Handler {
 	}
 }
 
-// serve wraps a route's handler in what all have in common: who is asking, known
-// parameters, deadlines, the error form, and counting.
+// serve wraps the handler of a route in what all calls have in common: authentication,
+// known parameters, deadlines, the error form and metrics. Handlers return errors and
+// never write one themselves.
 func (s *Server) serve(route wire.Route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
@@ -83,10 +89,12 @@ func (s *Server) serve(route wire.Route) http.Handler {
 		if r.Body == http.NoBody {
 			_ = control.SetReadDeadline(time.Time{})
 		}
+		// Streams set a deadline of their own.
 		_ = control.SetWriteDeadline(began.Add(2 * requestTimeout))
 		counted := &statusWriter{ResponseWriter: w, status: http.StatusOK}
 		if err := s.answer(counted, r, route); err != nil {
 			err = s.explain(err, "method", r.Method, "path", route.Path, "request", w.Header().Get("X-Request-Id"))
+			// A protocol may have an error form of its own.
 			if route.Fail != nil {
 				route.Fail(counted, err)
 			} else {
@@ -98,8 +106,9 @@ func (s *Server) serve(route wire.Route) http.Handler {
 	})
 }
 
-// explain is what the caller hears of an error. The cause of one that is the server's own goes
-// to the log, with what the call was.
+// explain is the error that the caller sees. An error of the server's own is logged with
+// its cause and with call, which says what was called; the caller gets a text without
+// internals. Errors of the caller are not logged: anybody could fill the log with them.
 func (s *Server) explain(err error, call ...any) error {
 	err = store.Explain(err)
 	if e := fault.From(err); e.Code.Status() >= 500 {
@@ -108,23 +117,30 @@ func (s *Server) explain(err error, call ...any) error {
 	return err
 }
 
+// answer authenticates, counts the call against the rate limit, checks the parameters,
+// and runs the handler, in this order. Nothing that costs more than a lookup happens
+// before the caller is known.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, route wire.Route) error {
 	if route.Auth != wire.Public {
 		who, err := s.caller(r, route.Auth)
 		if err != nil {
 			return err
 		}
+		// The headers are sent with a refusal too: they say when to try again.
 		left, err := s.core.Roster.Admit(who, route.Rate)
 		left.SetHeaders(w.Header())
 		if err != nil {
 			return err
 		}
 		ctx := r.Context()
+		// A stream may last for days, so the key is checked again while it lasts.
 		if route.Media == "text/event-stream" || wire.WantsEvents(r) {
 			var end func()
 			ctx, end = s.whileValid(r, route.Auth)
 			defer end()
 		}
+		// The workspace in the context is the wall: services read it, and see nothing of
+		// others.
 		r = r.WithContext(wire.WithScope(roster.With(ctx, who), who.Workspace))
 	}
 	if err := wire.KnownQuery(r, route); err != nil {
@@ -133,7 +149,9 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, route wire.Route
 	return route.Handle(w, r)
 }
 
-// caller finds out who is asking, and that they may.
+// caller authenticates a call and checks the role. A bearer token wins over a session of
+// the dashboard. A session never counts for calls of agents: a page in a browser must
+// not act as an agent.
 func (s *Server) caller(r *http.Request, needed wire.Auth) (roster.Identity, error) {
 	if r.Header.Get("Authorization") == "" && needed != wire.Agent && s.core.web.HasSession(r) {
 		who, err := s.core.web.Caller(r)
@@ -164,11 +182,13 @@ func (s *Server) caller(r *http.Request, needed wire.Auth) (roster.Identity, err
 	return who, mayCall(who, needed)
 }
 
-// lookAgain is how often a stream looks whether its caller may still have it.
+// lookAgain is how often a stream checks its caller's key. A revoked key ends it within
+// this time.
 const lookAgain = time.Second
 
-// whileValid is a context that ends when the caller's key is no longer good: what lasts
-// for days must not outlive the right to it.
+// whileValid is a context that ends when the caller's key is revoked, expires, or loses
+// its role. An error of the database does not end it: then nothing is known about the
+// key. end has to be called; it waits for the goroutine.
 func (s *Server) whileValid(r *http.Request, needed wire.Auth) (ctx context.Context, end func()) {
 	ctx, cancel := context.WithCancel(r.Context())
 	var watching sync.WaitGroup
@@ -189,6 +209,10 @@ func (s *Server) whileValid(r *http.Request, needed wire.Auth) (ctx context.Cont
 	return ctx, func() { cancel(); watching.Wait() }
 }
 
+// mayCall checks that a caller of this kind and role may make a call that needs needed.
+// Agents, owners and operators are apart: no role of an operator includes the calls of
+// an agent. The texts say which key was used and which one is needed, since people mix
+// them up.
 func mayCall(who roster.Identity, needed wire.Auth) error {
 	switch {
 	case who.Kind == roster.HolderAgent && (needed == wire.Agent || needed == wire.Party):
@@ -210,8 +234,9 @@ func mayCall(who roster.Identity, needed wire.Auth) error {
 	return nil
 }
 
-// outermost gives every request an id, keeps a panic from ending the server, and
-// answers unknown addresses in the one error form.
+// outermost gives every request an id, turns a panic into an error of this one call, and
+// answers unknown addresses in the common error form. ErrAbortHandler passes through: it
+// is how a handler cuts off an answer that has already begun.
 func (s *Server) outermost(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Request-Id", strings.ToLower(rand.Text()[:16]))
@@ -237,7 +262,8 @@ func (s *Server) outermost(mux *http.ServeMux) http.Handler {
 	})
 }
 
-// canonical turns the addresses that mail clients write into the ones that we have.
+// canonical rewrites addresses in the forms that mail clients use to ours. The request
+// itself is not changed, since others hold it.
 func canonical(r *http.Request) *http.Request {
 	escaped := r.URL.EscapedPath()
 	path := mail.RequestPath(r)
@@ -255,7 +281,8 @@ func canonical(r *http.Request) *http.Request {
 	return &out
 }
 
-// unknownAddress keeps the mux's status and headers and replaces its text.
+// unknownAddress answers a call that no route matches. It asks the mux for status and
+// Allow header, and replaces its plain text by the common error form.
 func unknownAddress(w http.ResponseWriter, r *http.Request, handler http.Handler) {
 	probe := &discard{header: http.Header{}}
 	handler.ServeHTTP(probe, r)
@@ -268,6 +295,7 @@ func unknownAddress(w http.ResponseWriter, r *http.Request, handler http.Handler
 		r.URL.Path))
 }
 
+// discard is a ResponseWriter that keeps status and headers, and drops the body.
 type discard struct {
 	header http.Header
 	status int
@@ -277,7 +305,8 @@ func (d *discard) Header() http.Header         { return d.header }
 func (d *discard) Write(b []byte) (int, error) { return len(b), nil }
 func (d *discard) WriteHeader(status int)      { d.status = cmp.Or(d.status, status) }
 
-// statusWriter remembers the status for the counters.
+// statusWriter remembers the status for the metrics. It is 200 until WriteHeader is
+// called, as in net/http.
 type statusWriter struct {
 	http.ResponseWriter
 	status int
@@ -291,7 +320,7 @@ func (w *statusWriter) WriteHeader(status int) {
 // Unwrap lets http.ResponseController reach the connection.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// Logger makes the server's logger as the configuration says.
+// Logger makes the server's logger with the level and format of the configuration.
 func Logger(c *Config, out interface{ Write([]byte) (int, error) }) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(c.LogLevel)) // checked when it was set

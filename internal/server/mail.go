@@ -20,7 +20,9 @@ import (
 	"signalbox/internal/wire"
 )
 
-// MailConfig is what mail may stand on beside this machine.
+// MailConfig is what mail uses beside this machine: other hosts of the same provider, a
+// bucket, and a virus scanner. Secrets are apart from Mesh, so that the mesh can be
+// printed.
 type MailConfig struct {
 	Mesh    federation.Mesh
 	Secrets map[string]wire.Secret // of the hosts of the mesh
@@ -28,7 +30,7 @@ type MailConfig struct {
 	Clam    string
 }
 
-// mailSettings are the keys of mail that few need.
+// mailSettings are the keys of mail that few installations need.
 func mailSettings() []Setting {
 	return []Setting{
 		text("mail.mesh.host", "", "the id by which other hosts of the mesh know this one; no mesh when empty",
@@ -51,25 +53,27 @@ func mailSettings() []Setting {
 		{
 			Key: "mail.mesh.open",
 			Meaning: "networks whose hosts are believed without a secret, such as 10.1.0.0/16; " +
-				"whoever is there can write as anybody", List: true,
+				"anybody there can send as any agent", List: true,
 			set: setMeshOpen, get: getMeshOpen,
 		},
 		webAddress("mail.s3.endpoint", "a store that speaks S3, for attachments; the data folder when empty",
 			func(c *Config) *string {
 				return &c.Mail.S3.Endpoint
 			}),
-		text("mail.s3.bucket", "", "its bucket, which has to be there", func(c *Config) *string { return &c.Mail.S3.Bucket }),
+		text("mail.s3.bucket", "", "its bucket, which has to exist", func(c *Config) *string { return &c.Mail.S3.Bucket }),
 		text("mail.s3.region", "us-east-1", "its region", func(c *Config) *string { return &c.Mail.S3.Region }),
 		text("mail.s3.access_key", "", "the id of the key", func(c *Config) *string { return &c.Mail.S3.AccessKey }),
 		secret("mail.s3.secret_key", "the key", func(c *Config) *wire.Secret { return &c.Mail.S3.SecretKey }),
 		text("mail.clamav", "",
-			"ClamAV's daemon, which scans attachments: the path of its socket, or host:port; none when empty",
+			"the ClamAV daemon that scans attachments: the path of its socket, or host:port; none when empty",
 			func(c *Config) *string {
 				return &c.Mail.Clam
 			}),
 	}
 }
 
+// setMeshHosts reads name=address pairs. Names are labels of DNS in lower case, as they
+// occur in headers.
 func setMeshHosts(c *Config, v string) error {
 	c.Mail.Mesh.Hosts = map[string]federation.Host{}
 	for _, item := range splitList(v) {
@@ -84,6 +88,7 @@ func setMeshHosts(c *Config, v string) error {
 	return nil
 }
 
+// getMeshHosts is the list in the form that setMeshHosts reads, sorted.
 func getMeshHosts(c *Config) string {
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(c.Mail.Mesh.Hosts)) {
@@ -92,6 +97,7 @@ func getMeshHosts(c *Config) string {
 	return strings.Join(list, ",")
 }
 
+// setMeshSecrets reads name=secret pairs. Its errors must not repeat the text.
 func setMeshSecrets(c *Config, v string) error {
 	c.Mail.Secrets = map[string]wire.Secret{}
 	for _, item := range splitList(v) {
@@ -104,6 +110,7 @@ func setMeshSecrets(c *Config, v string) error {
 	return nil
 }
 
+// setMeshOpen reads networks. Host bits are cleared, so 10.1.2.3/16 means 10.1.0.0/16.
 func setMeshOpen(c *Config, v string) error {
 	c.Mail.Mesh.Open = nil
 	for _, item := range splitList(v) {
@@ -116,6 +123,7 @@ func setMeshOpen(c *Config, v string) error {
 	return nil
 }
 
+// getMeshOpen is the list in the form that setMeshOpen reads.
 func getMeshOpen(c *Config) string {
 	var list []string
 	for _, p := range c.Mail.Mesh.Open {
@@ -124,27 +132,30 @@ func getMeshOpen(c *Config) string {
 	return strings.Join(list, ",")
 }
 
-// check finds settings that do not go together.
+// check finds settings that are useless without another, and secrets of unknown hosts.
+// Such a mistake would otherwise show only when the first message fails.
 func (m *MailConfig) check() error {
 	for _, pair := range [][4]string{
 		{"mail.mesh.host", m.Mesh.Host, "mail.mesh.hosts", strings.Join(slices.Collect(maps.Keys(m.Mesh.Hosts)), ",")},
 		{"mail.s3.endpoint", m.S3.Endpoint, "mail.s3.bucket", m.S3.Bucket},
 	} {
 		if key, given, other, too := pair[0], pair[1], pair[2], pair[3]; (given == "") != (too == "") {
-			return fault.New(fault.InvalidConfig, "%s and %s are of no use without each other. Give both, or neither.", key,
+			return fault.New(fault.InvalidConfig, "%s and %s need each other. Set both, or neither.", key,
 				other).About(key)
 		}
 	}
+	// Most likely a typing mistake in the name; the host would then be called without a
+	// secret.
 	for name := range m.Secrets {
 		if _, known := m.Mesh.Hosts[name]; !known {
-			return fault.New(fault.InvalidConfig, "mail.mesh.secrets has one for %s, which is not in mail.mesh.hosts.",
+			return fault.New(fault.InvalidConfig, "mail.mesh.secrets has a secret for %s, which is not in mail.mesh.hosts.",
 				name).About("mail.mesh.secrets")
 		}
 	}
 	return nil
 }
 
-// mesh is the mesh with its secrets.
+// mesh is the mesh with its secrets, for the service that calls the hosts. It is a copy.
 func (c *Config) mesh() federation.Mesh {
 	mesh := c.Mail.Mesh
 	mesh.Hosts = map[string]federation.Host{}
@@ -155,7 +166,8 @@ func (c *Config) mesh() federation.Mesh {
 	return mesh
 }
 
-// openMail opens mail with the place of its attachments.
+// openMail opens mail with the store of its attachments. A bucket is tried here, so a
+// wrong key stops the start.
 func openMail(ctx context.Context, core protocol.Core, c *Config) (*mail.Mail, error) {
 	blobs, err := openBlobs(ctx, c)
 	if err != nil {
@@ -167,7 +179,8 @@ func openMail(ctx context.Context, core protocol.Core, c *Config) (*mail.Mail, e
 	}), nil
 }
 
-// openBlobs opens the place of attachments.
+// openBlobs opens the store of attachments: the bucket, if one is configured, or else a
+// folder.
 func openBlobs(ctx context.Context, c *Config) (blob.Store, error) {
 	if c.Mail.S3.Bucket != "" {
 		return blob.OpenBucket(ctx, c.Mail.S3)
@@ -175,4 +188,5 @@ func openBlobs(ctx context.Context, c *Config) (blob.Store, error) {
 	return blob.Open(filepath.Join(c.Data, AttachmentsFolder))
 }
 
+// clam is the virus scanner; the empty one scans nothing.
 func (c *Config) clam() inspect.Clam { return inspect.Clam(c.Mail.Clam) }

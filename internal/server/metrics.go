@@ -15,18 +15,24 @@ import (
 	"signalbox/internal/wire"
 )
 
-// metrics are the counters of /metrics, in a registry of their own so that two
-// servers can run in one test.
+// metrics are the numbers of /metrics, in a registry of their own, so that tests can run
+// several servers in one process. The page is public and has no names of agents or
+// workspaces.
 type metrics struct {
 	requests *prometheus.HistogramVec
 	handler  http.Handler
 }
 
+// newMetrics registers all numbers. Names are part of the interface: dashboards and
+// alerts use them. Numbers of the ledger count this process only, not the other nodes of
+// the database.
 func newMetrics(c *core) *metrics {
 	r := prometheus.NewRegistry()
 	m := &metrics{
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "signalbox_http_request_seconds", Help: "Time to answer a call.",
+			// From half a millisecond, a read from memory, to 30 s, a call that waits
+			// for a person.
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1, 5, 30},
 		}, []string{"method", "path", "status"}),
 		handler: promhttp.HandlerFor(r, promhttp.HandlerOpts{}),
@@ -50,16 +56,16 @@ func newMetrics(c *core) *metrics {
 	gauge := func(name, help string, read func() float64) {
 		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
 	}
-	told := func(name, help string, read func(harness.Stats) float64) {
+	harnessCounter := func(name, help string, read func(harness.Stats) float64) {
 		r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 {
 			return read(c.harness.Stats())
 		}))
 	}
-	told("signalbox_harness_notifications_rejected_total", "Notifications of AHP that were refused.",
+	harnessCounter("signalbox_harness_notifications_rejected_total", "Notifications of AHP that were refused.",
 		func(s harness.Stats) float64 {
 			return float64(s.Rejected)
 		})
-	told("signalbox_harness_notifications_dropped_total", "Telemetry of AHP that there was no room for.",
+	harnessCounter("signalbox_harness_notifications_dropped_total", "Telemetry of AHP that there was no room for.",
 		func(s harness.Stats) float64 {
 			return float64(s.Dropped)
 		})
@@ -76,6 +82,8 @@ func newMetrics(c *core) *metrics {
 	gauge("signalbox_ledger_head", "The sequence number of the last entry.", func() float64 {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
+		// -1 stands for unknown. Zero would look like an empty ledger and trigger
+		// alerts.
 		head, err := c.Ledger.Head(ctx)
 		if err != nil {
 			return -1
@@ -85,10 +93,13 @@ func newMetrics(c *core) *metrics {
 	return m
 }
 
+// request counts a call. The label is the pattern of the route and not the path, which
+// has ids in it: each would be a time series of its own.
 func (m *metrics) request(route wire.Route, status int, took time.Duration) {
 	m.requests.WithLabelValues(route.Method, route.Path, strconv.Itoa(status)).Observe(took.Seconds())
 }
 
+// handle answers GET /metrics.
 func (m *metrics) handle(w http.ResponseWriter, r *http.Request) error {
 	m.handler.ServeHTTP(w, r)
 	return nil

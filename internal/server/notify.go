@@ -17,7 +17,9 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Notify is which channels are told of gates.
+// Notify is the configuration of the channels that notify people of gates. A channel
+// exists if its address or token is set. Whatever lets somebody post to a channel, or
+// read it, is a Secret.
 type Notify struct {
 	SlackWebhook, SlackToken, SlackAppToken, SlackSigningSecret wire.Secret
 	SlackChannel, SlackAPI                                      string
@@ -39,7 +41,7 @@ type Notify struct {
 // notifySettings are the keys of channels.
 func notifySettings() []Setting {
 	return []Setting{
-		secret("notify.slack.webhook", "an incoming webhook of Slack, which is sent a link", func(c *Config) *wire.Secret {
+		secret("notify.slack.webhook", "an incoming webhook of Slack, which receives a link", func(c *Config) *wire.Secret {
 			return &c.Notify.SlackWebhook
 		}),
 		secret("notify.slack.token", "the bot token of a Slack app, xoxb-…", func(c *Config) *wire.Secret {
@@ -84,7 +86,7 @@ func notifySettings() []Setting {
 			}),
 		text("notify.email.from", "", "the sender's address", func(c *Config) *string { return &c.Notify.From }),
 		{
-			Key: "notify.email.to", Meaning: "the addresses that are told, with commas between", List: true,
+			Key: "notify.email.to", Meaning: "the addresses that receive e-mail, with commas between", List: true,
 			set: func(c *Config, v string) error { c.Notify.To = splitList(v); return nil },
 			get: func(c *Config) string { return strings.Join(c.Notify.To, ",") },
 		},
@@ -96,13 +98,15 @@ func notifySettings() []Setting {
 			return &c.Notify.NtfyToken
 		}),
 		secret("notify.webhook",
-			"an address that is told of gates in JSON, signed; `signalbox notify secret` shows with what",
+			"an address that receives gates as signed JSON; `signalbox notify secret` prints the secret",
 			func(c *Config) *wire.Secret {
 				return &c.Notify.Webhook
 			}),
 	}
 }
 
+// secret is a setting whose value is never printed: not by `config show`, not in errors,
+// not in logs.
 func secret(key, meaning string, field func(*Config) *wire.Secret) Setting {
 	return Setting{
 		Key: key, Meaning: meaning, Secret: true,
@@ -111,6 +115,7 @@ func secret(key, meaning string, field func(*Config) *wire.Secret) Setting {
 	}
 }
 
+// webAddress is a setting that is an http or https address, or empty.
 func webAddress(key, meaning string, field func(*Config) *string) Setting {
 	s := text(key, "", meaning, field)
 	s.set = func(c *Config, v string) error {
@@ -123,7 +128,8 @@ func webAddress(key, meaning string, field func(*Config) *string) Setting {
 	return s
 }
 
-// check finds channels that are configured by half.
+// check finds channels that are configured by half. Such a channel would silently notify
+// nobody, which is noticed only when a gate has expired.
 func (n *Notify) check() error {
 	for _, c := range []struct {
 		given      bool
@@ -142,10 +148,12 @@ func (n *Notify) check() error {
 		{n.NtfyToken.Reveal() != "", n.NtfyURL.Reveal(), "notify.ntfy.token", "notify.ntfy.url"},
 	} {
 		if c.given && c.missing == "" {
-			return fault.New(fault.InvalidConfig, "%s is of no use without %s. Give both, or neither.", c.key,
+			return fault.New(fault.InvalidConfig, "%s needs %s. Set both, or neither.", c.key,
 				c.needs).About(c.needs)
 		}
 	}
+	// The addresses are secrets, so they are checked here, where the error can leave
+	// them out.
 	for key, address := range map[string]wire.Secret{"notify.slack.webhook": n.SlackWebhook, "notify.webhook": n.Webhook} {
 		if _, err := hostOf(key, address); address.Reveal() != "" && err != nil {
 			return err
@@ -154,7 +162,8 @@ func (n *Notify) check() error {
 	return nil
 }
 
-// hostOf is what may be told of an address that is a secret.
+// hostOf checks an address that is a secret and returns its host, the only part that may
+// be shown. The path of an incoming webhook is as good as a password.
 func hostOf(key string, address wire.Secret) (string, error) {
 	u, err := url.Parse(address.Reveal())
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -164,7 +173,9 @@ func hostOf(key string, address wire.Secret) (string, error) {
 	return u.Host, nil
 }
 
-// channels makes the channels that are configured.
+// channels makes the channels that are configured. It makes no call: a service that is
+// down must not keep the server from starting. All share one HTTP client, which follows
+// no redirects and has a timeout.
 func (n *Notify) channels(outbox *deliver.Outbox, l *ledger.Ledger, log *slog.Logger) (all []notify.Channel,
 	err error,
 ) {
@@ -185,7 +196,7 @@ func (n *Notify) channels(outbox *deliver.Outbox, l *ledger.Ledger, log *slog.Lo
 		})
 		if err != nil {
 			return nil, fault.New(fault.InvalidConfig,
-				"notify.telegram.token is not a token of a bot.").About("notify.telegram.token")
+				"notify.telegram.token should be the token of a bot, such as 123456:ABC….").About("notify.telegram.token")
 		}
 		all = append(all, bot)
 	}
@@ -194,6 +205,7 @@ func (n *Notify) channels(outbox *deliver.Outbox, l *ledger.Ledger, log *slog.Lo
 		if err != nil {
 			return nil, err
 		}
+		// One channel for each receiver: each is retried, and reported, by itself.
 		for _, box := range boxes {
 			all = append(all, box)
 		}
@@ -215,7 +227,8 @@ func (n *Notify) channels(outbox *deliver.Outbox, l *ledger.Ledger, log *slog.Lo
 	return all, nil
 }
 
-// openNotifier makes the notifier with its channels.
+// openNotifier opens the notifier with its channels. The outbox and the gates have to
+// exist.
 func (c *core) openNotifier(config *Config) error {
 	channels, err := config.Notify.channels(c.Outbox, c.Ledger, c.Log)
 	if err != nil {

@@ -14,12 +14,14 @@ import (
 	"signalbox/internal/wire"
 )
 
-// openAPI describes the routes as an OpenAPI 3.1 document, with schemas made from
-// the types that the handlers read and write.
+// openAPI describes the routes as an OpenAPI 3.1 document. Schemas are made by
+// reflection from the types that the handlers read and write, so the description cannot
+// differ from what the server does. It is made once, at the start.
 func openAPI(routes []wire.Route) []byte {
 	b := describer{schemas: object{}, types: map[string]reflect.Type{}}
 	paths := object{}
 	for _, route := range routes {
+		// OpenAPI has no form for a parameter that takes the rest of a path.
 		address := strings.ReplaceAll(route.Path, "...}", "}")
 		if paths[address] == nil {
 			paths[address] = object{}
@@ -52,18 +54,25 @@ func openAPI(routes []wire.Route) []byte {
 	return document
 }
 
+// object is a JSON object that is being built. Keys are sorted when it is encoded, so
+// the document is the same for the same routes.
 type object = map[string]any
 
+// describer collects the schemas of one document. It is not safe for concurrent use.
 type describer struct {
 	schemas object
 	types   map[string]reflect.Type // what each schema describes
 }
 
+// pathParam matches {name} and {name...} in a path of net/http. OpenAPI only knows the
+// first form.
 var pathParam = regexp.MustCompile(`\{(\w+)(\.\.\.)?\}`)
 
+// operation describes one route: who may call it, its parameters, body and answers.
 func (b *describer) operation(route wire.Route) object {
 	op := object{
 		"summary": route.Summary, "operationId": operationID(route), "responses": b.responses(route),
+		// An empty list means that the call is public; without it a default would apply.
 		"security": []object{},
 	}
 	switch route.Auth {
@@ -107,7 +116,8 @@ func (b *describer) operation(route wire.Route) object {
 	return op
 }
 
-// body describes what a call takes, with an example that is made of the examples of its members.
+// body describes what a call takes. The example is put together from the examples of the
+// fields, so that it cannot lack a field that was added.
 func (b *describer) body(request any) object {
 	forms, several := request.(wire.OneOf)
 	if !several {
@@ -130,8 +140,9 @@ func (b *describer) body(request any) object {
 	return object{"schema": object{"oneOf": schemas}, "examples": examples}
 }
 
-// exampleOf puts the examples of a type's fields together, nil if it has none. The tag `example` has
-// the value as JSON; for a field of text, the text itself. A type with a method Example has one of its own.
+// exampleOf puts the examples of a type's fields together, or returns nil if it has
+// none. The tag `example` holds JSON, or for a field of text the text itself. A type
+// with a method Example brings its own.
 func exampleOf(t reflect.Type) any {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -168,6 +179,8 @@ func exampleOf(t reflect.Type) any {
 	return out
 }
 
+// responses describes the answers: the good status, a second good one if the route has
+// it, and the common error form for all others.
 func (b *describer) responses(route wire.Route) object {
 	status := route.Status
 	if status == 0 {
@@ -193,12 +206,16 @@ func (b *describer) responses(route wire.Route) object {
 	return out
 }
 
+// operationID is the name of a call for generators of clients. Do not change how it is
+// made: it is the name of a method in code of others.
 func operationID(route wire.Route) string {
 	words := strings.FieldsFunc(route.Path, func(r rune) bool { return strings.ContainsRune("/{}.-", r) })
 	return strings.ToLower(route.Method) + "_" + strings.Join(words, "_")
 }
 
-// schema describes a type; named structs become components.
+// schema describes a type. Named structs become components, so that generators make one
+// type of each. A kind that cannot occur in JSON gives an empty schema, which allows
+// everything.
 func (b *describer) schema(t reflect.Type) object {
 	switch {
 	case t == reflect.TypeFor[time.Time]():
@@ -209,6 +226,7 @@ func (b *describer) schema(t reflect.Type) object {
 		return object{"type": "string", "contentEncoding": "base64"}
 	}
 	switch t.Kind() {
+	// A pointer is a value that may be null.
 	case reflect.Pointer:
 		inner := b.schema(t.Elem())
 		if ref, ok := inner["$ref"]; ok {
@@ -244,7 +262,9 @@ func (b *describer) schema(t reflect.Type) object {
 	return object{}
 }
 
-// name is the type's own, with its package's before it where two have the same.
+// name is the name of a component: that of the type, with the package in front where two
+// have the same. The order of the routes decides which one stays short, so it must be
+// stable.
 func (b *describer) name(t reflect.Type) string {
 	name := t.Name()
 	if other, taken := b.types[name]; taken && other != t {
@@ -254,6 +274,9 @@ func (b *describer) name(t reflect.Type) string {
 	return name
 }
 
+// structSchema describes the fields that have a JSON name. A field is required unless it
+// is omitted when empty. Members of an embedded struct are members of the object, as
+// encoding does it.
 func (b *describer) structSchema(t reflect.Type) object {
 	properties, required := object{}, []string{}
 	for f := range t.Fields() {
@@ -274,8 +297,8 @@ func (b *describer) structSchema(t reflect.Type) object {
 	return object{"type": "object", "properties": properties, "required": required}
 }
 
-// described adds what the tags of a field say to its schema. A reference takes no words beside it
-// that every reader knows, so it is left as it is.
+// described adds the tag `doc` of a field to its schema. A reference stays as it is:
+// many readers of OpenAPI ignore everything beside $ref.
 func described(schema object, tag reflect.StructTag) object {
 	if _, ref := schema["$ref"]; ref {
 		return schema

@@ -12,12 +12,13 @@ import (
 	"signalbox/internal/task"
 )
 
-// Protocols is the list: a new protocol is a folder and an entry here. Without a server it
-// says what tables and what state there are.
+// Protocols is the list of protocols, unopened: their tables, state and names. Commands
+// use it without a server. A new protocol is a package and an entry in protocols.
 func Protocols() protocol.List { return new(services).protocols(&Config{}) }
 
-// services are the open protocols, for what has to know one of them: the dashboard, and
-// those that ask another, such as the proxy for prices.
+// services are the opened protocols under their own types, for those that need a
+// particular one: the dashboard, and protocols that use another, such as the proxy for
+// prices. A field is nil until its protocol is opened.
 type services struct {
 	signals *signal.Signals
 	proxy   *proxy.Proxy
@@ -27,7 +28,9 @@ type services struct {
 	runs    *run.Runs
 }
 
-// protocols is the list, each with how it is opened. Those that ask another stand after it.
+// protocols lists the protocols with their open functions. They are opened in this
+// order, so one that uses another has to be after it. The open functions run later, when
+// the fields of s before them are set.
 func (s *services) protocols(c *Config) protocol.List {
 	return protocol.List{
 		opens(signal.Protocol(), &s.signals, func(_ context.Context, core protocol.Core) (*signal.Signals, error) {
@@ -52,7 +55,8 @@ func (s *services) protocols(c *Config) protocol.List {
 	}
 }
 
-// opens is a protocol with how it is opened; the service is kept under its own type, too.
+// opens is a protocol with its open function. The opened service is also stored in into,
+// under its own type; protocol.List only knows the interface.
 func opens[S protocol.Service](p protocol.Protocol, into *S,
 	open func(context.Context, protocol.Core) (S, error),
 ) protocol.Protocol {

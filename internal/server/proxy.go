@@ -15,18 +15,21 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Upstream is a provider that calls are carried to.
+// Upstream is a provider of models to which the proxy forwards calls. Key is there only
+// until it is moved into the vault.
 type Upstream struct {
 	Address string
 	Key     wire.Secret // goes into the vault at the next start
 }
 
-// addresses are where providers are, unless the configuration says otherwise.
+// addresses are the default addresses of providers. A gateway or a test can take their
+// place.
 var addresses = map[string]string{proxy.Anthropic: "https://api.anthropic.com", proxy.OpenAI: "https://api.openai.com"}
 
-// proxySettings are the keys under proxy.
+// proxySettings are two keys for each provider: its address and its key.
 func proxySettings() (all []Setting) {
 	for _, name := range proxy.Providers {
+		// Elements of a map cannot be changed in place.
 		change := func(c *Config, fn func(*Upstream)) {
 			if c.Proxy == nil {
 				c.Proxy = map[string]Upstream{}
@@ -49,7 +52,7 @@ func proxySettings() (all []Setting) {
 			get: func(c *Config) string { return c.Proxy[name].Address },
 		}, Setting{
 			Key: "proxy." + name + ".key", Default: "",
-			Meaning: "the key that " + name + " has given you; it is moved into the encrypted vault at the next start",
+			Meaning: "your key of " + name + "; the next start moves it into the encrypted vault",
 			Secret:  true,
 			set: func(c *Config, v string) error {
 				change(c, func(u *Upstream) { u.Key = wire.NewSecret(strings.TrimSpace(v)) })
@@ -61,11 +64,13 @@ func proxySettings() (all []Setting) {
 	return all
 }
 
-// VaultKeyFile holds the key that encrypts the providers' keys. Nodes of one database have
-// the same.
+// VaultKeyFile holds the key that encrypts the providers' keys in the database. All
+// nodes of one database need the same file. If it is lost, the providers' keys have to
+// be set again.
 const VaultKeyFile = "vault.key"
 
-// openProxy opens the model proxy. Prices and webhooks are those of signals.
+// openProxy opens the model proxy. It uses the prices and the webhooks of signals, so
+// that an agent sets its webhook once for both protocols.
 func openProxy(core protocol.Core, config *Config, signals *signal.Signals) (*proxy.Proxy, error) {
 	key, err := keyFile(config, VaultKeyFile)
 	if err != nil {
@@ -84,8 +89,10 @@ func openProxy(core protocol.Core, config *Config, signals *signal.Signals) (*pr
 	})
 }
 
-// adoptKeys moves providers' keys out of the configuration into the vault. In the data
-// folder's file nothing of them is left.
+// adoptKeys moves providers' keys from the configuration into the vault, and removes
+// them from the file of the data folder. First the vault, then the file: a crash in
+// between repeats the step at the next start and loses nothing. Keys in the environment
+// or in another file are stored too, but cannot be removed there.
 func (c *core) adoptKeys(ctx context.Context, config *Config) error {
 	path := filepath.Join(config.Data, ConfigFile)
 	for _, name := range proxy.Providers {
@@ -93,6 +100,7 @@ func (c *core) adoptKeys(ctx context.Context, config *Config) error {
 			return err
 		}
 		setting := "proxy." + name + ".key"
+		// Only our own file is edited. The source tells where the key came from.
 		if config.Proxy[name].Key.Reveal() == "" || !strings.HasPrefix(config.Sources[setting], path+":") {
 			continue
 		}
@@ -105,7 +113,7 @@ func (c *core) adoptKeys(ctx context.Context, config *Config) error {
 		}
 		if err != nil {
 			return fault.Wrap(err, fault.StoreReadOnly,
-				"The key %s is in the vault, and cannot be taken out of %s. Take it out yourself.", setting, path)
+				"The key %s is in the vault, but cannot be removed from %s. Remove it there by hand.", setting, path)
 		}
 	}
 	return nil

@@ -17,7 +17,8 @@ import (
 	"signalbox/internal/signal"
 )
 
-// Runs are the settings of runs.
+// Runs are the settings of runs of agent CLIs: limits, the folders in which they may
+// start, and one block per engine. A limit of 0 is no limit.
 type Runs struct {
 	Engines      map[string]engine.Settings
 	Budget       run.Budget
@@ -94,12 +95,15 @@ func runSettings() []Setting {
 	return all
 }
 
-// modes say what the mode of an engine is.
+// modes says what the setting "mode" means for each engine, since every CLI has another
+// word for it.
 var modes = map[string]string{
 	"amp": "amp's mode, such as smart", "claude": "the permission mode", "codex": "the sandbox mode",
 	"gemini": "the approval mode", "opencode": "the agent", "pi": "the provider",
 }
 
+// engineSettings are the keys of one engine. Every engine has the same keys, also where
+// one has no effect, so that the documentation is one table.
 func engineSettings(e *engine.Engine) []Setting {
 	text := func(key, absent, meaning string, field func(*engine.Settings) *string) Setting {
 		return Setting{
@@ -140,6 +144,8 @@ func engineSettings(e *engine.Engine) []Setting {
 	}
 }
 
+// change changes the settings of one engine. A map of structs has no fields that can be
+// assigned to.
 func (r *Runs) change(name string, fn func(*engine.Settings)) {
 	if r.Engines == nil {
 		r.Engines = map[string]engine.Settings{}
@@ -149,6 +155,8 @@ func (r *Runs) change(name string, fn func(*engine.Settings)) {
 	r.Engines[name] = s
 }
 
+// setFolders reads absolute paths. A relative one would depend on the folder in which
+// the server was started.
 func setFolders(c *Config, v string) error {
 	c.Runs.Folders = nil
 	for folder := range strings.SplitSeq(v, ",") {
@@ -163,17 +171,20 @@ func setFolders(c *Config, v string) error {
 	return nil
 }
 
-// check finds settings of runs that are of no use.
+// check finds settings of runs that have no effect without another.
 func (r *Runs) check(n *Notify) error {
 	if r.Telegram && n.TelegramToken.Reveal() == "" {
 		return fault.New(fault.InvalidConfig,
-			"runs.telegram is of no use without notify.telegram.token. Give both, or neither.").About("notify.telegram.token")
+			"runs.telegram needs notify.telegram.token. Set both, or neither.").About("notify.telegram.token")
 	}
 	return nil
 }
 
-// openRuns opens the runs, which are started with this very program.
+// openRuns opens runs. Each run is supervised by a process of this same program, started
+// detached, so a run survives a restart of the server. Runs use the machine's clock:
+// their processes cannot be moved in time.
 func openRuns(core protocol.Core, config *Config, signals *signal.Signals) *run.Runs {
+	// The supervisor runs in another folder, so it needs an absolute path.
 	data, _ := filepath.Abs(config.Data)
 	core.Now = time.Now // a run is a process: its time cannot be set forward
 	return run.New(core, run.Options{
@@ -191,7 +202,9 @@ func openRuns(core protocol.Core, config *Config, signals *signal.Signals) *run.
 	})
 }
 
-// openBridge lets people start runs from Telegram, where the configuration says so.
+// openBridge lets operators start runs from Telegram, if the configuration says so. It
+// uses the bot of the notifications: Telegram delivers the messages of a bot to one
+// reader only.
 func (c *core) openBridge(config *Config) {
 	if config.Runs.Telegram {
 		for _, channel := range c.notifier.Channels {

@@ -22,17 +22,22 @@ import (
 
 // The limits of the listener. A client that is slower than this is cut off.
 const (
+	// How long the headers of a request may take: the limit against clients that send
+	// one byte at a time.
 	headerTimeout  = 10 * time.Second
 	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 64 << 10
-	// requestTimeout is how long a body may take to arrive and an answer to be
-	// taken; streams set their own.
+	// requestTimeout is how long a request's body may take to arrive; the answer may
+	// take twice as long. Streams set their own deadlines.
 	requestTimeout = time.Minute
-	// stopTimeout is how long calls under way may take after a stop was asked for.
+	// stopTimeout is how long calls in progress may take after a stop was requested. It
+	// is below the 30 seconds after which container systems kill a process.
 	stopTimeout = 25 * time.Second
 )
 
-// Server is a Signalbox that can be run, once.
+// Server is one Signalbox. New opens it, Run serves until its context ends and closes
+// it; a server can be run only once. Between the two it holds the lock on the data
+// folder and the port, but answers nothing.
 type Server struct {
 	config   *Config
 	log      *slog.Logger
@@ -46,14 +51,15 @@ type Server struct {
 	stop     context.CancelFunc
 }
 
-// New opens everything, up to the listening socket. The server answers after Run.
-// more are protocols beside our own.
+// New opens everything up to the listening socket; requests are answered only after Run.
+// After an error everything is closed again. more are protocols beside our own. The
+// caller has to call Run, which is what releases the lock and the port.
 func New(ctx context.Context, c *Config, log *slog.Logger, more ...protocol.Protocol) (*Server, error) {
 	s := &Server{config: c, log: log, started: time.Now()}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	if err := os.MkdirAll(c.Data, 0o700); err != nil {
 		return nil, fault.Wrap(err, fault.StoreReadOnly,
-			"Cannot make the data folder %s. Choose another with --data, or make it yourself "+
+			"Cannot create the data folder %s. Choose another with --data, or create it yourself "+
 				"and give this user the right to write to it.", c.Data)
 	}
 	var err error
@@ -77,6 +83,8 @@ func New(ctx context.Context, c *Config, log *slog.Logger, more ...protocol.Prot
 	return s, nil
 }
 
+// close releases what New has opened, as far as it got. The lock is the last: until then
+// no other server may open the folder.
 func (s *Server) close() {
 	if s.core != nil {
 		s.core.DB.Close()
@@ -91,7 +99,8 @@ func (s *Server) close() {
 	_ = s.lock.Close()
 }
 
-// URL is where the server is reached.
+// URL is the address at which people reach the server: public_url, or else the address
+// of the listener.
 func (s *Server) URL() string {
 	if s.config.PublicURL != "" {
 		return s.config.PublicURL
@@ -99,7 +108,8 @@ func (s *Server) URL() string {
 	return s.localURL()
 }
 
-// localURL is the address for clients on this machine.
+// localURL is the address for clients on this machine. A listener on all addresses is
+// reached through loopback.
 func (s *Server) localURL() string {
 	scheme := "http"
 	if s.config.TLSCert != "" {
@@ -112,17 +122,20 @@ func (s *Server) localURL() string {
 	return scheme + "://" + net.JoinHostPort(host, port)
 }
 
-// Database is the kind of database in use.
+// Database is the kind of database in use: sqlite or postgres.
 func (s *Server) Database() string { return s.core.DB.Name() }
 
-// Refusal is why the server takes no writes, nil when it does.
+// Refusal is the reason why the server refuses writes, or nil. The only reason is a
+// ledger that differs from what was signed.
 func (s *Server) Refusal() error { return s.core.Ledger.Mismatch() }
 
-// Run serves until ctx ends, then finishes what it has accepted. ready is called
-// once, when the first request can be answered.
+// Run serves until ctx ends, then finishes the calls that it has accepted, stops
+// everything and closes it. ready is called once, when the listener accepts connections.
+// Run returns nil after an orderly stop, also if some calls had to be cut off.
 func (s *Server) Run(ctx context.Context, ready func(*Server)) error {
 	defer s.close()
-	// First what follows the ledger stops, then the ledger: it answers every write.
+	// First the followers of the ledger stop, then the ledger, which answers every write. Neither
+	// context ends with ctx, because calls that are still in progress need both.
 	core, stopCore := context.WithCancel(context.WithoutCancel(ctx))
 	book, stopBook := context.WithCancel(context.WithoutCancel(ctx))
 	ran, kept := make(chan error, 1), make(chan error, 1)
@@ -144,24 +157,29 @@ func (s *Server) Run(ctx context.Context, ready func(*Server)) error {
 	ready(s)
 
 	select {
+	// The listener broke, which does not happen in normal work.
 	case err := <-served:
 		s.stop()
 		return stop(errors.Join(fmt.Errorf("serve: %w", err), <-local))
 	case <-ctx.Done():
 	}
-	s.log.Info("stopping; calls under way are finished")
+	// Streams would never end by themselves; s.stop ends them, then Shutdown waits for
+	// the rest.
+	s.log.Info("stopping; finishing calls in progress")
 	s.stop()
 	deadline, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	if err := web.Shutdown(deadline); err != nil {
-		s.log.Warn("some calls did not end in time and were cut off")
+		s.log.Warn("some calls did not finish in time and were cut off")
 		_ = web.Close()
 	}
 	return stop(<-local)
 }
 
-// prepare makes what a first start needs. A ledger that refuses writes is served
-// all the same, so that operators can look at it.
+// prepare does what a start needs before the first call: the address for local commands,
+// the first admin and policy, cursors, and the token file. Each step finds out by itself
+// whether it was done before. A ledger that refuses writes is served for reading,
+// without these steps, so that operators can look at it.
 func (s *Server) prepare(ctx context.Context) error {
 	reach := s.localURL()
 	if s.config.TLSCert != "" {
@@ -169,7 +187,8 @@ func (s *Server) prepare(ctx context.Context) error {
 	}
 	if err := os.WriteFile(filepath.Join(s.config.Data, URLFile), []byte(reach+"\n"), 0o600); err != nil {
 		return fault.Wrap(err, fault.StoreReadOnly,
-			"Cannot write to the data folder %s. Check that this user may, and that the disk has room.", s.config.Data)
+			"Cannot write to the data folder %s. Check that this user may write there, and that the disk has room.",
+			s.config.Data)
 	}
 	for _, w := range s.config.Warnings {
 		s.log.Warn(w)
@@ -199,8 +218,9 @@ func (s *Server) prepare(ctx context.Context) error {
 	return s.core.ensureToken(ctx, s.config.Data, s.log)
 }
 
-// lockFolder keeps a second server away from the folder. The lock goes when the
-// process does, however it ends.
+// lockFolder keeps a second server away from the folder. It uses flock and not the
+// existence of a file, because the kernel releases it when the process ends, however it
+// ends. The process id in the file is only for the error message.
 func lockFolder(dir string) (*os.File, error) {
 	path := filepath.Join(dir, "lock")
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
@@ -221,7 +241,8 @@ func lockFolder(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// LockFolder takes the folder for a command that must not run beside a server.
+// LockFolder locks the folder for a command that must not run beside a server, such as a
+// rebuild. It fails at once if the folder is locked.
 func LockFolder(dir string) (release func(), err error) {
 	f, err := lockFolder(dir)
 	if err != nil {
@@ -230,6 +251,8 @@ func LockFolder(dir string) (release func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
+// listen opens the listener, with TLS if it is configured. The errors that people meet
+// most get a sentence of their own.
 func listen(ctx context.Context, c *Config) (net.Listener, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", c.Listen)
@@ -250,6 +273,9 @@ func listen(ctx context.Context, c *Config) (net.Listener, error) {
 		c.Listen).About("listen")
 }
 
+// httpServer has the limits of the listener. It has no WriteTimeout, since streams last;
+// serve sets deadlines for each call. The messages of net/http are mostly about clients
+// that went away, hence the debug level.
 func (s *Server) httpServer() *http.Server {
 	return &http.Server{
 		Handler:           s.handler(),

@@ -17,7 +17,10 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Setting is one configuration key.
+// Setting is one configuration key. set checks a value and stores it in a Config; its
+// error continues a sentence that begins with the key ("should be …"). get is the value
+// as text, in a form that set accepts, with secrets redacted. A key must not be renamed:
+// files and environments of users have it.
 type Setting struct {
 	Key     string
 	Default string
@@ -28,12 +31,14 @@ type Setting struct {
 	get     func(*Config) string
 }
 
-// Env is the environment variable of the key.
+// Env is the environment variable of the key, such as SIGNALBOX_LEDGER_RETENTION.
 func (s Setting) Env() string {
 	return "SIGNALBOX_" + strings.ToUpper(strings.ReplaceAll(s.Key, ".", "_"))
 }
 
-// Settings lists every key.
+// Settings lists every key, in the order in which `config show` and the documentation
+// show them. The data folder has to be the first: Load and package command rely on it,
+// because the configuration file is in that folder.
 var Settings = slices.Concat([]Setting{
 	text("data", "./signalbox-data", "the data folder", func(c *Config) *string { return &c.Data }),
 	{
@@ -67,14 +72,14 @@ var Settings = slices.Concat([]Setting{
 	},
 	{
 		Key: "mail.provider", Default: "signalbox.local",
-		Meaning: "our domain in the addresses of agents; those that agents have stay", set: setProvider,
+		Meaning: "our domain in the addresses of agents; existing addresses stay", set: setProvider,
 		get: func(c *Config) string {
 			return c.Provider
 		},
 	},
 	{
 		Key: "mail.alias_domains", Default: "aimaestro.local",
-		Meaning: "domains that mean us too, since clients write them by default, with commas between", List: true,
+		Meaning: "further domains of this provider, which some clients write by default, with commas between", List: true,
 		set: setAliases, get: func(c *Config) string { return strings.Join(c.Aliases, ",") },
 	},
 	choice("mail.registration", byListener, append([]string{byListener}, directory.Modes...),
@@ -106,7 +111,7 @@ var Settings = slices.Concat([]Setting{
 	}),
 	{
 		Key: "limits.per_agent", Default: byProtocol,
-		Meaning: "how many requests, and how many messages, an agent may make a minute on each node; 0 is no limit, " +
+		Meaning: "how many requests, and how many messages, an agent may make per minute on each node; 0 is no limit, " +
 			byProtocol + " what each protocol says", set: setPerAgent, get: getPerAgent,
 	},
 	{
@@ -116,7 +121,7 @@ var Settings = slices.Concat([]Setting{
 		set: func(c *Config, v string) error { c.Allow = splitList(v); return nil },
 		get: func(c *Config) string { return strings.Join(c.Allow, ",") },
 	},
-	flag("signals.strict", "true refuses signals with fields that AMP does not have; else they are kept and warned of",
+	flag("signals.strict", "true refuses signals with fields that AMP does not have; else they are kept, with a warning",
 		func(c *Config) *bool {
 			return &c.StrictSignals
 		}),
@@ -153,11 +158,12 @@ var Settings = slices.Concat([]Setting{
 	choice("log.level", "info", []string{"debug", "info", "warn", "error"}, "how much is logged", func(c *Config) *string {
 		return &c.LogLevel
 	}),
-	choice("log.format", "text", []string{"text", "json"}, "how it is logged", func(c *Config) *string {
+	choice("log.format", "text", []string{"text", "json"}, "the format of the log", func(c *Config) *string {
 		return &c.LogFormat
 	}),
 }, mailSettings(), proxySettings(), runSettings(), notifySettings(), webSettings())
 
+// text is a setting without a check. absent is its default.
 func text(key, absent, meaning string, field func(*Config) *string) Setting {
 	return Setting{
 		Key: key, Default: absent, Meaning: meaning,
@@ -166,6 +172,7 @@ func text(key, absent, meaning string, field func(*Config) *string) Setting {
 	}
 }
 
+// flag is a setting that is true or false, and false by default.
 func flag(key, meaning string, field func(*Config) *bool) Setting {
 	return Setting{
 		Key: key, Default: "false", Meaning: meaning,
@@ -179,11 +186,13 @@ func flag(key, meaning string, field func(*Config) *bool) Setting {
 	}
 }
 
+// onByDefault makes a flag true by default.
 func onByDefault(s Setting) Setting {
 	s.Default = "true"
 	return s
 }
 
+// choice is a setting with a fixed list of values, which its meaning names.
 func choice(key, absent string, known []string, meaning string, field func(*Config) *string) Setting {
 	s := text(key, absent, meaning+": "+strings.Join(known, ", "), field)
 	s.set = func(c *Config, v string) error {
@@ -196,16 +205,20 @@ func choice(key, absent string, known []string, meaning string, field func(*Conf
 	return s
 }
 
+// splitList splits at commas and blanks, so both "a,b" and "a, b" work. Empty items are
+// dropped.
 func splitList(v string) []string {
 	return slices.DeleteFunc(strings.FieldsFunc(v, func(r rune) bool {
 		return r == ',' || r == ' '
 	}), func(s string) bool { return s == "" })
 }
 
-// byListener leaves it to where the server listens who may register.
+// byListener decides by the listener who may register agents.
 const byListener = "auto"
 
-// registration is the mode in force.
+// registration is the mode in force. On loopback anybody on this machine may register; a
+// server that others can reach takes an owner's key, unless the configuration says
+// otherwise.
 func (c *Config) registration() string {
 	switch {
 	case c.Registration != byListener:
@@ -216,9 +229,11 @@ func (c *Config) registration() string {
 	return directory.ByOwner
 }
 
-// untilAck keeps payloads no longer than the queue does.
+// untilAck keeps payloads only until they are acknowledged.
 const untilAck = "until-ack"
 
+// setKeep reads how long payloads are kept. In Config, 0 means until acknowledged and -1
+// means for ever.
 func setKeep(c *Config, v string) (err error) {
 	if v == untilAck {
 		c.Keep = 0
@@ -230,6 +245,7 @@ func setKeep(c *Config, v string) (err error) {
 	return err
 }
 
+// getKeep is the inverse of setKeep.
 func getKeep(c *Config) string {
 	switch {
 	case c.Keep == 0:
@@ -240,7 +256,8 @@ func getKeep(c *Config) string {
 	return formatDuration(c.Keep)
 }
 
-// keep is how long payloads are kept, and no longer than other bodies.
+// keep is how long payloads are kept. It is never longer than ledger.retention: a
+// promise to erase bodies holds for mail too.
 func (c *Config) keep() time.Duration {
 	if c.Retention > 0 && (c.Keep < 0 || c.Keep > c.Retention) {
 		return c.Retention
@@ -248,6 +265,7 @@ func (c *Config) keep() time.Duration {
 	return c.Keep
 }
 
+// setAliases reads domains that are treated as our own.
 func setAliases(c *Config, v string) error {
 	list := splitList(strings.ToLower(v))
 	for _, domain := range list {
@@ -259,6 +277,8 @@ func setAliases(c *Config, v string) error {
 	return nil
 }
 
+// setPeers reads other providers. One without an address is found through DNS, the registry,
+// or its own domain.
 func setPeers(c *Config, v string) error {
 	c.Federation.Peers = map[string]string{}
 	for _, item := range splitList(v) {
@@ -273,6 +293,7 @@ func setPeers(c *Config, v string) error {
 	return nil
 }
 
+// getPeers is the list in the form that setPeers reads, sorted.
 func getPeers(c *Config) string {
 	var list []string
 	for _, domain := range slices.Sorted(maps.Keys(c.Federation.Peers)) {
@@ -284,15 +305,17 @@ func getPeers(c *Config) string {
 	return strings.Join(list, ",")
 }
 
-// onLoopback reports whether only this machine reaches the server.
+// onLoopback reports whether only this machine can reach the server. Some defaults are
+// more open then. A reverse proxy in front of such a server makes it reachable for
+// others, which this cannot know.
 func (c *Config) onLoopback() bool {
 	host, _, _ := net.SplitHostPort(c.Listen)
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// allowed is what outgoing calls may reach: a server that only this machine reaches
-// may call this machine.
+// allowed lists the private hosts and networks that outgoing calls may reach. A server
+// on loopback may call this machine: whoever can call the server can do that too.
 func (c *Config) allowed() []string {
 	if c.onLoopback() {
 		return append(slices.Clone(c.Allow), "127.0.0.0/8", "::1/128", "localhost")
@@ -300,6 +323,7 @@ func (c *Config) allowed() []string {
 	return c.Allow
 }
 
+// setListen reads an address and a port. Port 0 is any free port, for tests.
 func setListen(c *Config, v string) error {
 	_, port, err := net.SplitHostPort(v)
 	if n, e := strconv.Atoi(port); err != nil || e != nil || n < 0 || n > 65535 {
@@ -309,6 +333,7 @@ func setListen(c *Config, v string) error {
 	return nil
 }
 
+// setPublicURL reads the address for links, and drops a slash at its end.
 func setPublicURL(c *Config, v string) error {
 	if v != "" {
 		if u, err := url.Parse(v); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -319,12 +344,16 @@ func setPublicURL(c *Config, v string) error {
 	return nil
 }
 
+// domainForm is a domain name in lower case with at least one dot, without a dot at its
+// end.
 var domainForm = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // maxProvider leaves room for the longest name and workspace in an address, which has
 // 254 characters at the most.
 const maxProvider = 254 - 2*64
 
+// setProvider reads our domain in addresses of mail. Agents keep the addresses that they
+// have.
 func setProvider(c *Config, v string) error {
 	if len(v) > maxProvider || !domainForm.MatchString(v) {
 		return fmt.Errorf("should be a domain name in lower case with a dot in it, such as "+
@@ -334,9 +363,11 @@ func setProvider(c *Config, v string) error {
 	return nil
 }
 
-// byProtocol is the limit that leaves it to the protocols.
+// byProtocol leaves the limit to each protocol, which names one in its document or has
+// none.
 const byProtocol = "protocol"
 
+// setPerAgent reads the limit in calls per minute; nil in Config is byProtocol.
 func setPerAgent(c *Config, v string) error {
 	if v == byProtocol {
 		c.PerAgent = nil
@@ -351,6 +382,7 @@ func setPerAgent(c *Config, v string) error {
 	return nil
 }
 
+// getPerAgent is the inverse of setPerAgent.
 func getPerAgent(c *Config) string {
 	if c.PerAgent == nil {
 		return byProtocol
@@ -358,12 +390,14 @@ func getPerAgent(c *Config) string {
 	return strconv.FormatInt(*c.PerAgent, 10)
 }
 
+// setRetention reads how long bodies of entries are kept; 0 is for ever.
 func setRetention(c *Config, v string) (err error) {
 	c.Retention, err = parseDuration(v)
 	return err
 }
 
-// parseDuration reads 30d, 12h, 90m and none.
+// parseDuration reads a length of time: 30d, 12h, 90m, or none, which is 0. Days are 24
+// hours. A zero or negative length is refused, because nobody means it.
 func parseDuration(v string) (time.Duration, error) {
 	if v == "none" || v == "" {
 		return 0, nil
@@ -378,6 +412,7 @@ func parseDuration(v string) (time.Duration, error) {
 	return 0, fmt.Errorf("should be a length of time such as 30d or 12h, or none")
 }
 
+// formatDuration writes a length of time in the form that parseDuration reads.
 func formatDuration(d time.Duration) string {
 	switch {
 	case d == 0:
@@ -388,7 +423,8 @@ func formatDuration(d time.Duration) string {
 	return d.String()
 }
 
-// Keys lists the names of all settings.
+// Keys lists the names of all settings, in their order. Suggestions for unknown keys
+// come from it.
 func Keys() []string {
 	var keys []string
 	for _, s := range Settings {
@@ -397,8 +433,8 @@ func Keys() []string {
 	return keys
 }
 
-// SettingValue is a setting as it is in force: its value, with secrets redacted, and where the
-// value came from (a flag, the environment, a file, or the default).
+// SettingValue is a setting as it is in force. A secret is redacted. Source is the flag,
+// the variable, FILE:LINE, or "default".
 type SettingValue struct {
 	Key     string `json:"key"`
 	Value   string `json:"value"`
@@ -411,7 +447,8 @@ type SettingList struct {
 	Settings []SettingValue `json:"settings"`
 }
 
-// InForce lists every setting with its value.
+// InForce lists every setting with its value and source: what `config show` and
+// /ops/settings print.
 func (c *Config) InForce() (all SettingList) {
 	for _, s := range Settings {
 		all.Settings = append(all.Settings, SettingValue{s.Key, s.get(c), c.Sources[s.Key], s.Meaning})

@@ -11,23 +11,26 @@ import (
 	"signalbox/internal/task"
 )
 
-// taskMail brings the messages of tasks to agents that have an address, by mail. It
-// follows the ledger from a cursor, so that nothing is missed and the senders of messages
-// wait for nothing; mail takes each notice once, so that it may begin again anywhere.
+// taskMail sends a mail for each message of a task to receivers that have an address. It
+// follows the ledger from a cursor, so none is missed, and senders of messages do not
+// wait for it. Mail takes a notice with the same key once, so reading entries again
+// after a crash does no harm. It lives here because tasks and mail must not know each
+// other.
 type taskMail struct {
 	ledger *ledger.Ledger
 	roster *roster.Roster
 	mail   *mail.Mail
 }
 
-// taskMailCursor is the follower's place, and the first part of its address.
+// The name of the cursor, which is stored, and the sender's name in addresses. The
+// underscore keeps the name apart from those of agents.
 const (
 	taskMailCursor = "task.mail"
 	taskMailName   = "_tasks"
 )
 
-// begin sets the cursor where the ledger ends, the first time that there is one: what was
-// sent before is not sent again.
+// begin sets the cursor to the end of the ledger if it does not exist yet: messages from
+// before this feature are not sent again.
 func (t *taskMail) begin(ctx context.Context) error {
 	head, err := t.ledger.Head(ctx)
 	if err != nil {
@@ -36,7 +39,8 @@ func (t *taskMail) begin(ctx context.Context) error {
 	return t.ledger.BeginAt(ctx, taskMailCursor, head)
 }
 
-// run sends until ctx ends.
+// run sends until ctx ends. A server whose ledger refuses writes cannot set the cursor;
+// run then waits for it, since prepare has reported the reason.
 func (t *taskMail) run(ctx context.Context) error {
 	for t.begin(ctx) != nil { // the server's start says what is wrong
 		if ledger.Pause(ctx, nil, time.Second) {
@@ -46,7 +50,8 @@ func (t *taskMail) run(ctx context.Context) error {
 	return t.ledger.Consume(ctx, taskMailCursor, task.IsSent, t.send)
 }
 
-// send sends what is in a page of entries.
+// send sends notices for a page of entries. An error leaves the cursor where it was, and
+// the page is read again. The correspondents of a workspace are read once for each page.
 func (t *taskMail) send(ctx context.Context, entries []ledger.Entry) error {
 	known := map[string][]roster.Agent{} // who has an address, by workspace
 	for i := range entries {
@@ -65,6 +70,8 @@ func (t *taskMail) send(ctx context.Context, entries []ledger.Entry) error {
 			return err
 		}
 		for _, a := range known[workspace] {
+			// A message goes to the agent that holds the role in this task, or else to all
+			// agents of the workspace that have the role.
 			if m.Holder != "" && m.Holder != a.ID || a.Labels[task.RoleLabel] != string(m.To) {
 				continue
 			}
@@ -76,7 +83,9 @@ func (t *taskMail) send(ctx context.Context, entries []ledger.Entry) error {
 	return nil
 }
 
-// taskNotice is the mail about a message.
+// taskNotice is the mail about one message. The key has message and receiver, so each
+// receiver gets one. The text says that answering the mail acknowledges nothing: some
+// agents answer every mail.
 func taskNotice(m *task.Sent, to roster.Agent) mail.Notice {
 	return mail.Notice{
 		From: taskMailName, To: to, Key: m.MsgID + " " + to.ID, Kind: string(m.Type),

@@ -9,12 +9,14 @@ import (
 	"signalbox/internal/task/amp"
 )
 
-// watchEvery is how often the repositories of tasks under review are looked into.
+// watchEvery is how often the branches of tasks under review are read, to notice commits
+// after the pinned one.
 const watchEvery = 30 * time.Second
 
-// maxLockAt is more rejects in a row than anybody means.
+// maxLockAt is an upper bound against typing mistakes.
 const maxLockAt = 100
 
+// setLockAt reads the number of rejections in a row after which a task is locked.
 func setLockAt(c *Config, v string) error {
 	n, err := strconv.Atoi(v)
 	if err != nil || n < 1 || n > maxLockAt {
@@ -24,6 +26,8 @@ func setLockAt(c *Config, v string) error {
 	return nil
 }
 
+// setRepoRoots reads the folders below which git may be run. Only absolute paths: the
+// server must not run git in a place that depends on where it was started.
 func setRepoRoots(c *Config, v string) error {
 	c.RepoRoots = splitList(v)
 	for _, root := range c.RepoRoots {
@@ -34,6 +38,7 @@ func setRepoRoots(c *Config, v string) error {
 	return nil
 }
 
+// setTaskMirror reads the folder of the mirror, or "" for none.
 func setTaskMirror(c *Config, v string) error {
 	if v != "" && !filepath.IsAbs(v) {
 		return fmt.Errorf("should be an absolute path, such as /srv/tasks")
@@ -42,7 +47,9 @@ func setTaskMirror(c *Config, v string) error {
 	return nil
 }
 
-// tasks is what the configuration says of tasks; the rest is what the protocol names.
+// tasks are the rules of tasks: what the configuration sets, and the protocol's defaults
+// for the rest. Tasks of high risk always need a person's confirmation; that cannot be
+// configured.
 func (c *Config) tasks() amp.Policy {
 	p := amp.Defaults()
 	p.RequirePlan, p.LockAt, p.ConfirmHigh = c.PlanApproval, c.LockAt, true

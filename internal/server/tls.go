@@ -10,7 +10,9 @@ import (
 	"signalbox/internal/fault"
 )
 
-// wrapTLS makes the listener speak TLS if there is a certificate.
+// wrapTLS makes the listener speak TLS if a certificate is configured. The certificate
+// is loaded once here, so that a wrong file stops the start and not the first
+// connection.
 func wrapTLS(l net.Listener, c *Config) (net.Listener, error) {
 	if c.TLSCert == "" {
 		return l, nil
@@ -27,8 +29,8 @@ func wrapTLS(l net.Listener, c *Config) (net.Listener, error) {
 	}), nil
 }
 
-// certificateFile loads a certificate again when its file has changed, so that a
-// renewed one needs no restart.
+// certificateFile is a certificate that is loaded again when its file has changed, so
+// that renewing it needs no restart. It is safe for concurrent use.
 type certificateFile struct {
 	cert, key string
 
@@ -37,6 +39,9 @@ type certificateFile struct {
 	as     time.Time
 }
 
+// get returns the current certificate; it is called for every handshake. If certificate
+// and key do not fit together, because a renewal is half done, it returns the old one
+// and tries again at the next handshake.
 func (f *certificateFile) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// webSettings are the keys of the dashboard.
+// webSettings are the keys of the dashboard: signing in through OpenID Connect.
 func webSettings() []Setting {
 	return []Setting{
 		{
@@ -20,17 +20,19 @@ func webSettings() []Setting {
 				return c.OIDC.Issuer
 			},
 		},
-		text("oidc.client_id", "", "by what the provider knows this server", func(c *Config) *string {
+		text("oidc.client_id", "", "the client id of this server at the provider", func(c *Config) *string {
 			return &c.OIDC.ClientID
 		}),
 		{
-			Key: "oidc.client_secret", Default: "", Meaning: "the secret that the provider gave to this server", Secret: true,
+			Key: "oidc.client_secret", Default: "", Meaning: "the client secret of this server at the provider", Secret: true,
 			set: func(c *Config, v string) error { c.OIDC.ClientSecret = wire.NewSecret(v); return nil },
 			get: func(c *Config) string { return c.OIDC.ClientSecret.String() },
 		},
 	}
 }
 
+// setIssuer reads the address of the provider. http is allowed for providers on the same
+// machine.
 func setIssuer(c *Config, v string) error {
 	if u, err := url.Parse(v); v != "" && (err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http") {
 		return fmt.Errorf("should be an address such as https://accounts.example.com")
@@ -39,13 +41,14 @@ func setIssuer(c *Config, v string) error {
 	return nil
 }
 
-// LoginURL is an address that signs the first admin in, once, within five minutes.
+// LoginURL is an address that signs the first admin in, once and within five minutes. It
+// writes nothing to the ledger before it is used.
 func (s *Server) LoginURL(ctx context.Context) (string, error) {
 	made, err := s.core.web.OfferLocal(ctx)
 	return made.URL, err
 }
 
-// openWeb makes the dashboard over everything else.
+// openWeb opens the dashboard. It is the last, because it shows everything else.
 func (c *core) openWeb(config *Config, list protocol.List) (err error) {
 	c.web, err = web.New(c.DB, c.Ledger, web.Options{
 		Roster: c.Roster, Book: c.Book, Gates: c.Gates, Counters: c.counters, Outbox: c.Outbox, Notifier: c.notifier,
@@ -55,7 +58,8 @@ func (c *core) openWeb(config *Config, list protocol.List) (err error) {
 	return err
 }
 
-// shown is what is in force, without secrets.
+// shown are the settings for the page of the dashboard. Secrets are "(set)" or empty;
+// their text does not reach the page at all.
 func (c *Config) shown() (all []web.Setting) {
 	for _, s := range Settings {
 		value := s.get(c)
