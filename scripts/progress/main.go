@@ -1,6 +1,6 @@
-// Command progress runs go test and prints each package when it ends and each failure when
-// it happens; go test alone prints packages in the order of their names, so that a slow one
-// keeps back all that follow. It knows nothing of what is tested.
+// Command progress runs go test, and prints each package when it ends and each failure
+// when it happens. go test alone prints packages in the order of their names, so a slow
+// one holds back all that follow. It knows nothing about what is tested.
 //
 //	go run ./scripts/progress -timeout 30m ./...
 package main
@@ -16,7 +16,8 @@ import (
 	"time"
 )
 
-// quiet is after how long without a line one is printed that says what runs.
+// quiet is the time without output after which a line says what is running. CI systems
+// end jobs that print nothing.
 const quiet = 15 * time.Second
 
 func main() {
@@ -27,7 +28,8 @@ func main() {
 	os.Exit(code)
 }
 
-// run runs go test with the arguments and returns its exit code.
+// run runs go test with the arguments and returns its exit code, so that make and CI see
+// failures as before. The error is for go test itself not being started.
 func run(args []string) (int, error) {
 	cmd := exec.CommandContext(context.Background(), "go", append([]string{"test", "-json"}, args...)...)
 	cmd.Stderr = os.Stderr
@@ -38,6 +40,8 @@ func run(args []string) (int, error) {
 	if err := cmd.Start(); err != nil {
 		return 1, err
 	}
+	// Read in another goroutine, so that follow can notice silence. ReadBytes has no
+	// limit for the length of a line; tests may print long ones.
 	lines := make(chan []byte)
 	go func() {
 		defer close(lines)
@@ -59,8 +63,8 @@ func run(args []string) (int, error) {
 	return 0, err
 }
 
-// follow reports the lines until there are no more, and what runs when nothing is said for
-// a while.
+// follow reports the lines until there are no more. A line that is not JSON comes from
+// the build and is printed as it is.
 func follow(r *report, lines <-chan []byte) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

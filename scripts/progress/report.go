@@ -16,7 +16,9 @@ type event struct {
 	Output  string `json:"Output"`
 }
 
-// report turns events into lines for people.
+// report turns events into lines for people, and counts. It is used by one goroutine.
+// Output of a test is kept until the test ends, since only that of failed tests is
+// printed.
 type report struct {
 	out     io.Writer
 	now     func() time.Time
@@ -29,7 +31,8 @@ type report struct {
 	failed, noResult []string // tests that failed, and packages that failed without one
 }
 
-// progress is what is known of a package that runs.
+// progress is what is known of a package that is running. Its memory is freed when the
+// package ends.
 type progress struct {
 	begun   time.Time
 	output  map[string]string // by test, "" for that of the package itself
@@ -37,17 +40,21 @@ type progress struct {
 	failing bool              // a test of it has failed
 }
 
+// newReport begins a report. now is a parameter so that tests of the report need no
+// waiting.
 func newReport(out io.Writer, now func() time.Time) *report {
 	r := &report{out: out, now: now, begun: now(), packages: map[string]*progress{}}
 	r.print("building the tests ...\n")
 	return r
 }
 
+// print writes, and notes when, so that follow can tell how long it has been quiet.
 func (r *report) print(format string, args ...any) {
 	_, _ = fmt.Fprintf(r.out, format, args...)
 	r.printed = r.now()
 }
 
+// add takes one event. Events of several packages are mixed, as they run in parallel.
 func (r *report) add(e event) {
 	if e.Action == "build-output" {
 		r.print("%s", e.Output)
@@ -76,7 +83,8 @@ func (r *report) add(e event) {
 	}
 }
 
-// endTest counts a test, and prints what one that failed had to say.
+// endTest counts a test and prints the output of a failed one. Subtests have events of
+// their own, so a parent that fails because of one has little left to print.
 func (r *report) endTest(e event, p *progress) {
 	switch e.Action {
 	case "pass":
@@ -92,8 +100,8 @@ func (r *report) endTest(e event, p *progress) {
 	p.order = slices.DeleteFunc(p.order, func(name string) bool { return name == e.Test })
 }
 
-// endPackage prints the package's line. If it failed, tests that never ended come first:
-// one of them has ended the process.
+// endPackage prints the line of a package. If it failed, the output of tests that never
+// ended comes first: one of them ended the process, by a panic, an exit or the timeout.
 func (r *report) endPackage(e event, p *progress) {
 	delete(r.packages, e.Package)
 	last := p.output[""]
@@ -122,7 +130,7 @@ func lastLine(text string) string {
 	return lines[len(lines)-1] + "\n"
 }
 
-// short is a package without the module.
+// short is the path of a package without the module's name, which is the same for all.
 func short(name string) string {
 	_, rest, ok := strings.Cut(name, "/")
 	if !ok {
@@ -131,7 +139,8 @@ func short(name string) string {
 	return rest
 }
 
-// sayWhatRuns says that the time is not wasted.
+// sayWhatRuns names the packages that are running and for how long: the one that hangs
+// is then known.
 func (r *report) sayWhatRuns() {
 	var names []string
 	for name, p := range r.packages {
@@ -145,7 +154,8 @@ func (r *report) sayWhatRuns() {
 	r.print("... %v: %s\n", r.now().Sub(r.begun).Round(time.Second), what)
 }
 
-// end sums everything up.
+// end prints the totals, and once more the names of all failures: their output may be
+// thousands of lines above.
 func (r *report) end() {
 	r.print("%d packages, %d tests passed, %d skipped, %d failed, in %v\n",
 		r.ended, r.passed, r.skipped, len(r.failed), r.now().Sub(r.begun).Round(time.Second))

@@ -18,8 +18,9 @@ const (
 // that have the database itself make a large ledger.
 const InsertEntries = "INSERT INTO ledger_entry (seq, workspace, kind, subject, trace, record, salt, body) "
 
-// Tamper changes an entry behind the ledger's back, as somebody can who has the database.
-// change gets the stored record, salt and body, and gives another record and body.
+// Tamper changes an entry behind the ledger's back, as somebody with access to the
+// database can. The trigger that forbids changes is dropped first and not restored.
+// change gets the stored record, salt and body, and returns another record and body.
 func Tamper(t testing.TB, db *store.DB, seq int64, change func(record, salt, body []byte) (newRecord, newBody []byte)) {
 	t.Helper()
 	guard := map[string]string{

@@ -1,7 +1,7 @@
-// Package protocoltest starts the core, up to deliveries, with one protocol on it, for the
-// tests of that protocol: a process with a database, a ledger, a roster, a policy, gates,
-// timers and an outbox, and a clock that tests can move. It knows no protocol but the one that
-// its caller names.
+// Package protocoltest starts the core, up to deliveries, with one protocol on it, for
+// the tests of that protocol: a database, a ledger, a roster, a policy, gates, timers
+// and an outbox, and a clock that tests can move. There is no HTTP server; tests call
+// the service itself. It knows no protocol but the one that its caller names.
 package protocoltest
 
 import (
@@ -23,7 +23,8 @@ import (
 	"signalbox/internal/rulebook"
 )
 
-// Node is a process with the core in it, and one protocol.
+// Node is one process with the core and one protocol. Two nodes on the same address are
+// two processes on one database.
 type Node struct {
 	protocol.Core
 	T    testing.TB
@@ -33,7 +34,8 @@ type Node struct {
 	on   On
 }
 
-// On is what stands on the core.
+// On is the protocol, and changes to the core below it. Each function is called before the part
+// that it changes is made.
 type On struct {
 	protocol.Protocol
 
@@ -69,6 +71,8 @@ func New(t testing.TB, address string, on On) *Node {
 	maps.Copy(readers, on.Readers)
 	c.Book = rulebook.New(c.DB, c.Ledger, c.Roster, c.Now, c.Log, readers)
 	c.Gates = gate.New(c.DB, c.Ledger, c.Roster, c.Log)
+	// Short times, so that a test of retries takes moments, but a timeout that a busy
+	// machine does not reach.
 	out := deliver.Options{
 		DB: c.DB, Ledger: c.Ledger, Key: c.Key, Allow: []string{"127.0.0.0/8"}, Now: c.Now,
 		Timeout: 20 * time.Second, Poll: 10 * time.Millisecond, Grace: 50 * time.Millisecond,
@@ -94,8 +98,9 @@ func (c *Node) must(err error) {
 	c.base.Must(err)
 }
 
-// Start starts the core and the protocol's service on it, and makes what a first start makes.
-// The ledger is the last to end.
+// Start runs the core and the protocol's service, and creates what a first start
+// creates: the default workspace and policy. At the end of the test everything stops,
+// and the ledger is the last.
 func (c *Node) Start(service protocol.Service) {
 	c.T.Helper()
 	all := c.Gates.Handlers()
@@ -144,7 +149,8 @@ func (c *Node) identity(secret string) roster.Identity {
 	return who
 }
 
-// Apply puts rules in force, those of a new server for "".
+// Apply puts rules in force, or those of a new server for "", and returns when this node
+// decides by them.
 func (c *Node) Apply(rules string) {
 	c.T.Helper()
 	text := policy.Default()
@@ -167,7 +173,8 @@ func (c *Node) Newest(kind string) ledger.Entry {
 	return c.base.Newest(kind)
 }
 
-// WantClean wants the tables to be what the ledger makes of them.
+// WantClean checks that the tables are exactly what a rebuild makes of the ledger. Call
+// it at the end of a test: it finds state that was written without an entry.
 func (c *Node) WantClean() {
 	c.T.Helper()
 	c.base.WantClean()

@@ -1,5 +1,5 @@
-// Package servertest runs whole servers inside of a test: on a free port, in a folder of
-// their own, on either database. It knows of the surface what every test of it takes: the
+// Package servertest runs whole servers inside a test: on a free port, in a folder of
+// their own, on either database. It knows as much of the API as every test needs: the
 // operator's token, and how a call is made. Only tests import it.
 package servertest
 
@@ -22,7 +22,9 @@ import (
 	"signalbox/internal/testbed"
 )
 
-// Box is a server that runs until the end of the test, or until Stop.
+// Box is a server that runs until the end of the test, or until Stop. It is the real
+// server with its real listener; only the log is dropped. Several can run at the same
+// time.
 type Box struct {
 	T      testing.TB
 	URL    string
@@ -31,8 +33,9 @@ type Box struct {
 	Stop   func() // may be called more than once
 }
 
-// Settings are those of a server in a folder of the test's own, on a free port, on SQLite,
-// with what the caller adds. An address of SQLite for "db" means that one in the folder.
+// Settings are the settings of a server in a temporary folder, on a free port and on
+// SQLite, with more on top. A value of "db" that is not an address of PostgreSQL means
+// SQLite in the folder, so that a test can pass on what storetest.Each gives it.
 func Settings(t testing.TB, more map[string]string) map[string]string {
 	t.Helper()
 	all := map[string]string{"listen": "127.0.0.1:0"}
@@ -46,7 +49,7 @@ func Settings(t testing.TB, more map[string]string) map[string]string {
 	return all
 }
 
-// Load reads the Settings.
+// Load reads the Settings. The environment is left out: it must not change a test.
 func Load(t testing.TB, settings map[string]string) *server.Config {
 	t.Helper()
 	config, err := server.Load(Settings(t, settings), nil, "")
@@ -76,7 +79,8 @@ func Each(t *testing.T, settings map[string]string, fn func(t *testing.T, b *Box
 	})
 }
 
-// Run is Start with a configuration that was loaded before.
+// Run is Start with a configuration that was loaded before. The context of the server is
+// not that of the test: Stop has to end it in order, also after the test has failed.
 func Run(t testing.TB, config *server.Config, more ...protocol.Protocol) *Box {
 	t.Helper()
 	s, err := server.New(t.Context(), config, slog.New(slog.DiscardHandler), more...)
@@ -108,7 +112,8 @@ func Run(t testing.TB, config *server.Config, more ...protocol.Protocol) *Box {
 	return b
 }
 
-// Again runs a server that was stopped once more, with its data and at its address.
+// Again runs a stopped server once more, with the same data and at the same address.
+// Settings other than those are lost.
 func (b *Box) Again() *Box {
 	b.T.Helper()
 	return Start(b.T, map[string]string{
@@ -133,7 +138,8 @@ type Request struct {
 	Call, Token, Body, Media string
 }
 
-// Do makes a call and returns the answer, whatever it is.
+// Do makes a call and returns the answer, whatever its status is. Only a call without
+// any answer ends the test.
 func (b *Box) Do(r Request) (status int, answer string, header http.Header) {
 	b.T.Helper()
 	method, path, _ := strings.Cut(r.Call, " ")

@@ -15,7 +15,8 @@ import (
 	"signalbox/internal/testbed"
 )
 
-// Cluster is a PostgreSQL server of a test's own, which it may kill.
+// Cluster is a PostgreSQL server that belongs to one test, which may kill and restart
+// it. Starting one takes seconds, so use Postgres wherever the server may live.
 type Cluster struct {
 	Address string
 
@@ -25,7 +26,8 @@ type Cluster struct {
 	server   *exec.Cmd
 }
 
-// NewCluster makes and starts a server on loopback. It ends with the test.
+// NewCluster creates a server on loopback and starts it. It is killed and removed at the
+// end of the test.
 func NewCluster(t testing.TB) *Cluster {
 	t.Helper()
 	bin := os.Getenv("SIGNALBOX_TEST_PGBIN")
@@ -47,6 +49,7 @@ func NewCluster(t testing.TB) *Cluster {
 		c.Kill()
 		_ = os.RemoveAll(dir)
 	})
+	// PostgreSQL refuses to run as root, which tests in a container are.
 	if os.Getuid() == 0 {
 		c.as = postgresUser(t)
 		if err := os.Chown(dir, int(c.as.Uid), int(c.as.Gid)); err != nil {
@@ -63,7 +66,8 @@ func NewCluster(t testing.TB) *Cluster {
 
 func (c *Cluster) data() string { return filepath.Join(c.dir, "data") }
 
-// command makes a command that runs as PostgreSQL's user, in a process group of its own.
+// command makes a command that runs as PostgreSQL's user. The process group of its own
+// keeps a Ctrl-C at the terminal from reaching it before the test has cleaned up.
 func (c *Cluster) command(name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(context.Background(), filepath.Join(c.bin, name), args...)
 	cmd.Dir = c.dir
@@ -71,7 +75,9 @@ func (c *Cluster) command(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Start starts the server, again after a kill, and waits until it takes connections.
+// Start starts the server, again after Kill, and waits until it takes connections. It
+// tries several times: after a kill the shared memory of the old processes may still be
+// in use.
 func (c *Cluster) Start(t testing.TB) {
 	t.Helper()
 	testbed.Until(t, "PostgreSQL to take connections", func() bool {
@@ -106,7 +112,9 @@ type logFile string
 
 func (f logFile) String() string { text, _ := os.ReadFile(string(f)); return string(text) }
 
-// exited reports whether a process has ended, a zombie included: nobody has waited for it yet.
+// exited reports whether a process has ended, zombies included, since nobody has waited
+// for it yet. Without it a server that fails at once would be waited for until the
+// test's time is up.
 func exited(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err != nil || strings.Contains(string(stat), ") Z ")
@@ -130,8 +138,8 @@ func (c *Cluster) Kill() {
 	c.server = nil
 }
 
-// postgresUser is the user that the package of PostgreSQL makes; it is needed only when the
-// tests run as root.
+// postgresUser is the user that the package of PostgreSQL creates. It is needed only
+// when the tests run as root.
 func postgresUser(t testing.TB) *syscall.Credential {
 	t.Helper()
 	u, err := user.Lookup("postgres")

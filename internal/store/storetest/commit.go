@@ -10,16 +10,19 @@ import (
 	"signalbox/internal/testbed"
 )
 
-// HeldCommit makes the commits of one table wait. PostgreSQL carries a commit out although
-// the one who sent it has stopped waiting for the answer, and so do these.
+// HeldCommit holds the commits of one table. It reproduces the case that no client can
+// tell apart: the answer to a commit is late, and the commit is carried out although the
+// client has given up on it.
 type HeldCommit struct {
 	t    testing.TB
 	conn *sql.Conn
 	key  int64
 }
 
-// HoldCommits makes every commit wait that adds or changes a row of the table, until
-// Release, or until the client gives it up; then it goes through all the same.
+// HoldCommits makes every commit that adds or changes a row of the table wait until
+// Release, or until the client cancels it; then it is carried out all the same. A
+// deferred trigger does that with an advisory lock, whose key is random, so that tests
+// do not block each other.
 func HoldCommits(t testing.TB, address, table string) *HeldCommit {
 	t.Helper()
 	db, err := sql.Open("pgx", address)
@@ -51,7 +54,8 @@ func (h *HeldCommit) exec(query string, args ...any) {
 	}
 }
 
-// Reached waits until a commit waits.
+// Reached returns once a commit is waiting, so that a test can act in exactly that
+// moment.
 func (h *HeldCommit) Reached() {
 	h.t.Helper()
 	testbed.Until(h.t, "a commit", func() bool {
@@ -62,5 +66,5 @@ WHERE locktype = 'advisory' AND NOT granted AND ((classid::bigint << 32) | objid
 	})
 }
 
-// Release lets the commits through.
+// Release lets the waiting commits through, and all later ones.
 func (h *HeldCommit) Release() { h.t.Helper(); h.exec("SELECT pg_advisory_unlock($1)", h.key) }

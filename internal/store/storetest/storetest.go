@@ -1,6 +1,6 @@
-// Package storetest runs a test on every database that Signalbox supports: on
-// SQLite in a temporary folder, and on a real PostgreSQL in a schema of its own.
-// Only tests import it.
+// Package storetest runs a test on every database that Signalbox supports: on SQLite in
+// a temporary folder, and on a real PostgreSQL in a schema of its own. Tests run in
+// parallel and never share a schema. Only tests import it.
 package storetest
 
 import (
@@ -16,7 +16,8 @@ import (
 	"signalbox/internal/store"
 )
 
-// Each runs fn as a subtest per database, with the address of an empty one.
+// Each runs fn as a parallel subtest for each database, with the address of an empty
+// one.
 func Each(t *testing.T, fn func(t *testing.T, address string)) {
 	t.Helper()
 	t.Run("sqlite", func(t *testing.T) {
@@ -35,8 +36,9 @@ func SQLite(t testing.TB) string {
 	return filepath.Join(t.TempDir(), "signalbox.db")
 }
 
-// Postgres is the address of an empty schema in the PostgreSQL that make test
-// starts. Without one the test is skipped, and fails where CI is set.
+// Postgres is the address of an empty schema in the PostgreSQL that `make test` starts.
+// Without one the test is skipped, or fails if CI is set: a skipped test must not look
+// like a passed one.
 func Postgres(t testing.TB) string {
 	t.Helper()
 	address := os.Getenv("SIGNALBOX_TEST_POSTGRES")
@@ -49,8 +51,9 @@ func Postgres(t testing.TB) string {
 	return Schema(t, address)
 }
 
-// Schema makes an empty schema in the database at the address, and drops it at the
-// end of the test.
+// Schema creates an empty schema in the database at the address and drops it at the end
+// of the test. The returned address has it as its search path, so the code under test
+// does not know of it.
 func Schema(t testing.TB, address string) string {
 	t.Helper()
 	name := "t_" + strings.ToLower(rand.Text()[:12])
@@ -79,7 +82,8 @@ func Load(t testing.TB, address, dump string) {
 	}
 }
 
-// runSQL runs statements without parameters, over a connection of its own.
+// runSQL runs statements without parameters, over a connection of its own, because the
+// one of the test may be broken on purpose.
 func runSQL(address, statements string) error {
 	db, err := sql.Open("pgx", address)
 	if err != nil {
@@ -90,7 +94,9 @@ func runSQL(address, statements string) error {
 	return err
 }
 
-// Open opens the database and closes it at the end of the test.
+// Open opens the database, runs the migrations, and closes it at the end of the test. A
+// second Open of the same address is a second process on the database, as far as the
+// store can tell.
 func Open(t testing.TB, address string, sets ...store.Migrations) *store.DB {
 	t.Helper()
 	db, err := store.Open(t.Context(), address)
