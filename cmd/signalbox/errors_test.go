@@ -147,6 +147,7 @@ func TestTheErrorPageIsWhatTheCatalogueSays(t *testing.T) {
 		t.Fatalf("%v\nMake it with: go test ./cmd/signalbox -run ErrorPage -update", err)
 	}
 	if diff := gocmp.Diff(want.String(), string(got)); diff != "" {
-		t.Errorf("docs/errors.md is behind the catalogue; run go test ./cmd/signalbox -run ErrorPage -update (-want +got):\n%s", diff)
+		t.Errorf("docs/errors.md is behind the catalogue; "+
+			"run go test ./cmd/signalbox -run ErrorPage -update (-want +got):\n%s", diff)
 	}
 }

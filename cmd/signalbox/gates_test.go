@@ -19,7 +19,8 @@ func TestSeveralGatesAreDecidedAtOnce(t *testing.T) {
 	var gates []string
 	for i := range 2 {
 		body := fmt.Sprintf(
-			`{"amp_version":"2.0","type":"gate_request","agent_id":"asker","run_id":"r","request_id":"%d","summary":"Ready","proposed_action":"Send it"}`, i,
+			`{"amp_version":"2.0","type":"gate_request","agent_id":"asker","run_id":"r","request_id":"%d","summary":"Ready",`+
+				`"proposed_action":"Send it"}`, i,
 		)
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+"/amp/gate_request",
 			strings.NewReader(body))

@@ -22,11 +22,15 @@ import (
 const hookPolicy = `version: 1
 rules:
   - {name: no, on: [action], when: 'event.command.contains("forbidden")', then: block, reason: "Not here."}
-  - {name: person, on: [action], when: 'event.command.contains("deploy")', then: gate, reason: "A person looks at deployments."}
-  - {name: later, on: [action], when: 'event.command.contains("busy")', then: defer, retry_after: 7s, reason: "The line is taken."}
-  - {name: softly, on: [action], when: 'event.command.contains("push")', then: modify, set: {arguments: {command: "git push --dry-run"}}}
+  - {name: person, on: [action], when: 'event.command.contains("deploy")', then: gate,` +
+	` reason: "A person looks at deployments."}
+  - {name: later, on: [action], when: 'event.command.contains("busy")', then: defer, retry_after: 7s,` +
+	` reason: "The line is taken."}
+  - {name: softly, on: [action], when: 'event.command.contains("push")', then: modify,` +
+	` set: {arguments: {command: "git push --dry-run"}}}
   - {name: other-tool, on: [action], when: 'event.command.contains("elsewhere")', then: modify, set: {tool_name: Read}}
-  - {name: no-secrets, on: [prompt], when: 'event.text.contains("secret")', then: block, reason: "Keep secrets out of prompts."}
+  - {name: no-secrets, on: [prompt], when: 'event.text.contains("secret")', then: block,` +
+	` reason: "Keep secrets out of prompts."}
   - {name: politely, on: [prompt], when: 'event.text.contains("rude")', then: modify, set: {prompt: "please"}}
 `
 
@@ -86,7 +90,8 @@ func TestHooksSayWhatThePolicyDecides(t *testing.T) {
 	t.Parallel()
 	p := hooked(t, "3s")
 	const (
-		claudeNo = `{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny","permissionDecisionReason":"REASON"}}`
+		claudeNo = `{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny",` +
+			`"permissionDecisionReason":"REASON"}}`
 		geminiNo = `{"decision":"deny","reason":"REASON"}`
 		gate     = "Not decided yet. A person has to decide this (gate GATE). A person looks at " +
 			"deployments. Try the same again in 2 s."
@@ -103,7 +108,8 @@ func TestHooksSayWhatThePolicyDecides(t *testing.T) {
 		{
 			"claude-code", "claude-pre.json", "git push",
 			said{
-				out: `{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"allow","updatedInput":{"command":"git push --dry-run","description":"Runs it","timeout":120000}}}`,
+				out: `{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"allow",` +
+					`"updatedInput":{"command":"git push --dry-run","description":"Runs it","timeout":120000}}}`,
 			},
 		},
 		{"claude-code", "claude-prompt.json", "hello", said{out: "{}"}},
@@ -121,7 +127,8 @@ func TestHooksSayWhatThePolicyDecides(t *testing.T) {
 		{
 			"codex", "codex-pre.json", "git push",
 			said{
-				out: `{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"allow","updatedInput":{"command":"git push --dry-run"}}}`,
+				out: `{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"allow",` +
+					`"updatedInput":{"command":"git push --dry-run"}}}`,
 			},
 		},
 		{
@@ -135,7 +142,8 @@ func TestHooksSayWhatThePolicyDecides(t *testing.T) {
 		{
 			"gemini", "gemini-pre.json", "git push",
 			said{
-				out: `{"hookSpecificOutput":{"hookEventName":"BeforeTool","tool_input":{"command":"git push --dry-run","description":"Runs it"}}}`,
+				out: `{"hookSpecificOutput":{"hookEventName":"BeforeTool","tool_input":{"command":"git push --dry-run",` +
+					`"description":"Runs it"}}}`,
 			},
 		},
 		{

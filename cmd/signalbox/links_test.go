@@ -140,7 +140,8 @@ func newStandIn(t *testing.T) *standIn {
 		service, _, _ = strings.Cut(service, "/")
 		s.heard <- service + " " + strings.ReplaceAll(text, `\/`, "/")
 		_, _ = io.WriteString(w,
-			`{"ok":true,"channel":"C123","ts":"1.2","result":{"message_id":1,"id":1,"is_bot":true,"first_name":"b","chat":{"id":5}}}`)
+			`{"ok":true,"channel":"C123","ts":"1.2","result":{"message_id":1,"id":1,"is_bot":true,"first_name":"b",`+
+				`"chat":{"id":5}}}`)
 	}))
 	t.Cleanup(web.Close)
 	mail, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

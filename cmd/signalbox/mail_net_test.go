@@ -287,7 +287,8 @@ func TestTheBusReachesMail(t *testing.T) {
 	say(`{"jsonrpc":"2.0","method":"bus.subscribe","params":{"topic":"amp.inbound"},"id":2}`, "subscribed")
 	say(`{"jsonrpc":"2.0","method":"amp.identity","id":3}`, "alice@default.signalbox.local")
 	say(
-		`{"jsonrpc":"2.0","method":"amp.send","params":{"to":"bob","subject":"Hi","payload":{"type":"request","message":"from a component"}},"id":4}`, `"id":"msg_`,
+		`{"jsonrpc":"2.0","method":"amp.send","params":{"to":"bob","subject":"Hi","payload":{"type":"request",`+
+			`"message":"from a component"}},"id":4}`, `"id":"msg_`,
 	)
 	bob.receives(t, "from a component", "alice@default.signalbox.local")
 	bob.mail("send", "alice", "Re", "for the components")

@@ -167,7 +167,8 @@ func TestDoctorShowsTheRunningServer(t *testing.T) {
 	out := mustRun(t, p.dir, "doctor")
 	if !strings.Contains(out, "of the server that is running at "+p.url) ||
 		!regexp.MustCompile(`log\.level +debug +--log-level`).MatchString(out) ||
-		!strings.Contains(out, `ledger.retention is "none" in the running server and "90d" in the file. Restart the server.`) {
+		!strings.Contains(out, `ledger.retention is "none" in the running server and "90d" in the file. Restart the `+
+			`server.`) {
 		t.Errorf("%s", out)
 	}
 	p.stop()

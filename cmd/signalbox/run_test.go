@@ -21,8 +21,9 @@ import (
 )
 
 const (
-	runInit   = `{"type":"system","subtype":"init","session_id":"T-1"}` + "\n"
-	runTool   = `{"type":"assistant","message":{"content":[{"type":"tool_use","id":"%s","name":"Bash","input":{"command":"ls"}}]}}` + "\n"
+	runInit = `{"type":"system","subtype":"init","session_id":"T-1"}` + "\n"
+	runTool = `{"type":"assistant","message":{"content":[{"type":"tool_use","id":"%s","name":"Bash",` +
+		`"input":{"command":"ls"}}]}}` + "\n"
 	runResult = `{"type":"result","result":"done"}` + "\n"
 )
 

@@ -130,7 +130,8 @@ func ask(t *testing.T, p *process, key, run, action string) {
 	t.Helper()
 	body := `{"amp_version":"1.0","agent_id":"asker","run_id":"` + run +
 		`","status":"completed","summary":"Did it","proposed_action":"` + action +
-		`","model":"m","input_tokens":1,"output_tokens":1,"cost_usd":0,"gate_required":true,"started_at":"2026-03-06T22:10:38Z","completed_at":"2026-03-06T22:10:46Z"}`
+		`","model":"m","input_tokens":1,"output_tokens":1,"cost_usd":0,"gate_required":true,` +
+		`"started_at":"2026-03-06T22:10:38Z","completed_at":"2026-03-06T22:10:46Z"}`
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+"/amp/signal", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)

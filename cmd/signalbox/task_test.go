@@ -97,13 +97,17 @@ func taskTeam(t *testing.T) (p *process, keys map[string]string) {
 	return p, keys
 }
 
-const dispatchPayload = `{"description":"Rework the timer","repo":"/srv/repos/app","branch":"feature/timer","risk_level":"medium",
-"subtasks":[{"subtask_id":"T-2026-044-S1","description":"Do it","estimated_lines":10}],"acceptance_criteria":["All tests pass"]}`
+const dispatchPayload = `{"description":"Rework the timer","repo":"/srv/repos/app","branch":"feature/timer",` +
+	`"risk_level":"medium",
+"subtasks":[{"subtask_id":"T-2026-044-S1","description":"Do it","estimated_lines":10}],` +
+	`"acceptance_criteria":["All tests pass"]}`
 
-const resultPayload = `{"subtask_id":"T-2026-044-S1","completion_status":"complete","diff_summary":{"files_changed":["a.go"],"lines_added":1,"lines_removed":0},
+const resultPayload = `{"subtask_id":"T-2026-044-S1","completion_status":"complete",` +
+	`"diff_summary":{"files_changed":["a.go"],"lines_added":1,"lines_removed":0},
 "self_assessment":{"criteria_met":[true],"notes":["ran"]},"work_log":[]}`
 
-const verdictPayload = `{"decision":"approved","confidence":0.95,"criteria_results":[{"criterion":"All tests pass","passed":true,"evidence":"CI"}]}`
+const verdictPayload = `{"decision":"approved","confidence":0.95,"criteria_results":[{"criterion":"All tests pass",` +
+	`"passed":true,"evidence":"CI"}]}`
 
 // dispatchedTask is a team whose executor has a task to do.
 func dispatchedTask(t *testing.T) (p *process, keys map[string]string) {

@@ -47,7 +47,8 @@ func TestAnAgentRegistersAndAnOperatorGrantsTrust(t *testing.T) {
 		a := b.agent("newcomer")
 		var got signal.Answer
 		a.amp(200, "POST /amp/register",
-			`{"amp_version":"1.1","type":"registration","agent_id":"newcomer","capabilities":["send_mail"],"trust_level":"standard"}`, &got)
+			`{"amp_version":"1.1","type":"registration","agent_id":"newcomer","capabilities":["send_mail"],`+
+				`"trust_level":"standard"}`, &got)
 		if got.Status != gate.Approved || got.GateID != nil {
 			t.Errorf("asked for what it has: %+v", got)
 		}
@@ -95,7 +96,8 @@ func TestAGateRequestAReceiptAndAFailure(t *testing.T) {
 		a, other := b.agent("mailer"), b.agent("other")
 		ask := func(id, action string) string {
 			return fmt.Sprintf(
-				`{"amp_version":"2.0","type":"gate_request","agent_id":"mailer","run_id":"r1","request_id":%q,"summary":"Drafted it","proposed_action":%q}`, id, action,
+				`{"amp_version":"2.0","type":"gate_request","agent_id":"mailer","run_id":"r1","request_id":%q,`+
+					`"summary":"Drafted it","proposed_action":%q}`, id, action,
 			)
 		}
 		var one, two, again signal.Answer
@@ -108,7 +110,8 @@ func TestAGateRequestAReceiptAndAFailure(t *testing.T) {
 		a.amp(409, "POST /amp/gate_request", ask("a", "Send it to everybody"), nil)
 
 		receipt := fmt.Sprintf(
-			`{"amp_version":"3.0","type":"action_receipt","agent_id":"mailer","gate_id":%q,"status":"succeeded","summary":"Sent"}`, *one.GateID,
+			`{"amp_version":"3.0","type":"action_receipt","agent_id":"mailer","gate_id":%q,"status":"succeeded",`+
+				`"summary":"Sent"}`, *one.GateID,
 		)
 		a.amp(409, "POST /amp/receipt", receipt, nil) // not decided yet
 		b.ops(200, "POST /ops/gates/"+*one.GateID+"/approve", `{"note":"go"}`, nil)
@@ -207,7 +210,9 @@ func TestAgentsSeeWhichRulesTheyMeetAndTheirWebhook(t *testing.T) {
 			t.Error("the secret was not changed")
 		}
 		b.ops(400, "PUT /ops/agents/reader/webhook", `{"url":"http://10.0.0.1/hook"}`, nil)
-		payload := `{"amp_version":"1.0","agent_id":"reader","run_id":"w","status":"completed","summary":"s","model":"m","input_tokens":1,"output_tokens":1,"cost_usd":0,"gate_required":false,"started_at":"2026-03-06T22:10:38Z","completed_at":"2026-03-06T22:10:38Z","webhook_url":%q}`
+		payload := `{"amp_version":"1.0","agent_id":"reader","run_id":"w","status":"completed","summary":"s","model":"m",` +
+			`"input_tokens":1,"output_tokens":1,"cost_usd":0,"gate_required":false,"started_at":"2026-03-06T22:10:38Z",` +
+			`"completed_at":"2026-03-06T22:10:38Z","webhook_url":%q}`
 		a.amp(400, "POST /amp/signal", fmt.Sprintf(payload, "http://127.0.0.2:9/other"), nil) // not a host that is registered
 		a.amp(200, "POST /amp/signal", fmt.Sprintf(payload, "http://127.0.0.1:9/other"), nil)
 

@@ -31,7 +31,12 @@ import (
 	"signalbox/internal/testbed"
 )
 
-const benchSignal = `{"amp_version":"1.0","agent_id":"bench","run_id":"run-%d","project_id":"job-search","status":"completed","summary":"Rewrote resume for Senior PM role at Stripe","proposed_action":"Send to applicant","artifacts":[],"model":"claude-sonnet-4-6","input_tokens":1842,"output_tokens":614,"cost_usd":0.007532,"started_at":"2026-03-06T22:10:38Z","completed_at":"2026-03-06T22:10:46Z","metadata":{"candidate_id":"123","source":"manual relay prompt"},"gate_required":true,"webhook_url":null}`
+const benchSignal = `{"amp_version":"1.0","agent_id":"bench","run_id":"run-%d","project_id":"job-search",` +
+	`"status":"completed","summary":"Rewrote resume for Senior PM role at Stripe",` +
+	`"proposed_action":"Send to applicant","artifacts":[],"model":"claude-sonnet-4-6","input_tokens":1842,` +
+	`"output_tokens":614,"cost_usd":0.007532,"started_at":"2026-03-06T22:10:38Z",` +
+	`"completed_at":"2026-03-06T22:10:46Z","metadata":{"candidate_id":"123","source":"manual relay prompt"},` +
+	`"gate_required":true,"webhook_url":null}`
 
 // BenchmarkSignal compares durable signals, each of which opens a gate, with a bare
 // handler that only parses the same body and answers. 64 connections; the client is in

@@ -37,7 +37,8 @@ func (b *box) ahp(key, text string) (int, string) {
 	return res.StatusCode, string(answer)
 }
 
-const toldText = `{"jsonrpc":"2.0","method":"ahp/event","params":{"event_type":"session_start","session_id":%q,"agent_id":"a","timestamp":"t","depth":0,"payload":{}}}`
+const toldText = `{"jsonrpc":"2.0","method":"ahp/event","params":{"event_type":"session_start","session_id":%q,` +
+	`"agent_id":"a","timestamp":"t","depth":0,"payload":{}}}`
 
 // session has an agent begin a session, and waits until it shows.
 func (b *box) session(key, name string) {
@@ -58,7 +59,8 @@ func TestAHPOverHTTPAnswersWithTheRightStatus(t *testing.T) {
 		var added struct{ Keys map[string]string }
 		b.ops(201, "POST /ops/agents", `{"name":"coder"}`, &added)
 		key := added.Keys["mail"] // any key of an agent will do
-		ask := `{"jsonrpc":"2.0","id":1,"method":"ahp/event","params":{"event_type":"pre_action","session_id":"s","agent_id":"a","timestamp":"t","depth":0,"payload":{}}}`
+		ask := `{"jsonrpc":"2.0","id":1,"method":"ahp/event","params":{"event_type":"pre_action","session_id":"s",` +
+			`"agent_id":"a","timestamp":"t","depth":0,"payload":{}}}`
 		for _, c := range []struct {
 			key, text string
 			status    int
@@ -113,7 +115,8 @@ func TestAWebSocketIsWorthAsMuchAsItsKey(t *testing.T) {
 		}
 		return string(answer)
 	}
-	greet := `{"jsonrpc":"2.0","id":"h","method":"ahp/handshake","params":{"protocol_version":"2.4","agent_info":{"framework":"t","version":"0","capabilities":[]},"session_id":"s","agent_id":"a"}}`
+	greet := `{"jsonrpc":"2.0","id":"h","method":"ahp/handshake","params":{"protocol_version":"2.4",` +
+		`"agent_info":{"framework":"t","version":"0","capabilities":[]},"session_id":"s","agent_id":"a"}}`
 	if got := ask(greet); !strings.Contains(got, `"harness_info"`) {
 		t.Error(got)
 	}
@@ -127,14 +130,14 @@ func TestAWebSocketIsWorthAsMuchAsItsKey(t *testing.T) {
 		t.Error(got)
 	}
 	_, res, err := websocket.Dial(t.Context(), target,
-		&websocket.DialOptions{HTTPHeader: http.Header{"Origin": {"https://evil.example"}}}) //nolint:bodyclose // it is closed
+		&websocket.DialOptions{HTTPHeader: http.Header{"Origin": {"https://evil.example"}}}) //nolint:bodyclose // closed
 	if err == nil || res.StatusCode != http.StatusUnauthorized {
 		t.Errorf("%v", err)
 	}
 	b.ops(201, "POST /ops/agents", `{"name":"coder-2"}`, &added)
 	target = strings.Replace(b.url, "http", "ws", 1) + "/ahp?token=" + added.Keys["signal"]
 	_, res, err = websocket.Dial(t.Context(), target,
-		&websocket.DialOptions{HTTPHeader: http.Header{"Origin": {"https://evil.example"}}}) //nolint:bodyclose // it is closed
+		&websocket.DialOptions{HTTPHeader: http.Header{"Origin": {"https://evil.example"}}}) //nolint:bodyclose // closed
 	if err == nil || res.StatusCode != http.StatusForbidden {
 		t.Errorf("%v", err)
 	}
@@ -147,7 +150,9 @@ func TestAListenerMaySpeakTheDialectOfA3SCode(t *testing.T) {
 	b.ops(201, "POST /ops/agents", `{"name":"coder"}`, &added)
 	for text, want := range map[string]string{
 		"[]": `"id":""`,
-		`{"jsonrpc":"2.0","id":"r","method":"ahp/event","params":{"event_type":"reasoning","session_id":"s","agent_id":"a","timestamp":"t","depth":0,"payload":{"reasoning_type":"ChainOfThought","problem_statement":"p"}}}`: `"decision":"allow"`,
+		`{"jsonrpc":"2.0","id":"r","method":"ahp/event","params":{"event_type":"reasoning","session_id":"s",` +
+			`"agent_id":"a","timestamp":"t","depth":0,"payload":{"reasoning_type":"ChainOfThought",` +
+			`"problem_statement":"p"}}}`: `"decision":"allow"`,
 	} {
 		if status, got := b.ahp(added.Keys["signal"], text); status != 200 || !strings.Contains(got, want) {
 			t.Errorf("%s: %d %s", text, status, got)
@@ -163,7 +168,8 @@ func TestAHPOverHTTPKeepsTheLimitOfAnAgent(t *testing.T) {
 	b := start(t, "", map[string]string{"limits.per_agent": "2"})
 	var added struct{ Keys map[string]string }
 	b.ops(201, "POST /ops/agents", `{"name":"coder"}`, &added)
-	query := `{"jsonrpc":"2.0","id":1,"method":"ahp/query","params":{"session_id":"s","agent_id":"a","query_type":"x","payload":{}}}`
+	query := `{"jsonrpc":"2.0","id":1,"method":"ahp/query","params":{"session_id":"s","agent_id":"a","query_type":"x",` +
+		`"payload":{}}}`
 	for i, want := range []int{200, 200, 429} {
 		if status, text := b.ahp(added.Keys["signal"], query); status != want {
 			t.Errorf("call %d: %d %s", i+1, status, text)

@@ -343,9 +343,15 @@ func fillWithMail(b *testing.B, config *server.Config) {
 		inOneGo(b, db, func(tx *store.Tx) {
 			for _, text := range []string{
 				ledgertest.InsertEntries + `{numbers} SELECT i, 'acme', 'message.routed', {id}, 'thread:' || {id},
-CAST('{"seq":' || CAST(i AS TEXT) || ',"at":{at},"workspace":"acme","kind":"message.routed","actor":"agent:x","subject":"' || {id} || '","trace":"thread:' || {id} || '","body":"{hash}"}' AS {blob}), CAST('{salt}' AS {blob}), CAST('{body}' AS {blob}) FROM numbers`,
-				`INSERT INTO mail_message (seq, id, workspace, at, sender, sender_address, recipient, recipient_workspace, recipient_address, thread, subject, priority, kind, trust, flags, alias, idem, request, quarantine, gate, expires_at, status, method, delivered_at, read_at, ended_at, erased, place)
-{numbers} SELECT i, {id}, 'acme', {at}, '', 'x@acme.signalbox.local', {agent}, 'acme', 'y@acme.signalbox.local', {id}, 'Task request', 'normal', 'request', 'untrusted', '', '', '', '', '', '', {until}, 'queued', 'relay', 0, 0, 0, FALSE, i FROM numbers`,
+CAST('{"seq":' || CAST(i AS TEXT) || ',"at":{at},"workspace":"acme","kind":"message.routed","actor":"agent:x",` +
+					`"subject":"' || {id} || '","trace":"thread:' || {id} || '",` +
+					`"body":"{hash}"}' AS {blob}), CAST('{salt}' AS {blob}), CAST('{body}' AS {blob}) FROM numbers`,
+				`INSERT INTO mail_message (seq, id, workspace, at, sender, sender_address, recipient, recipient_workspace,` +
+					` recipient_address, thread, subject, priority, kind, trust, flags, alias, idem, request, quarantine, gate,` +
+					` expires_at, status, method, delivered_at, read_at, ended_at, erased, place)
+{numbers} SELECT i, {id}, 'acme', {at}, '', 'x@acme.signalbox.local', {agent}, 'acme', 'y@acme.signalbox.local',` +
+					` {id}, 'Task request', 'normal', 'request', 'untrusted', '', '', '', '', '', '', {until}, 'queued', 'relay',` +
+					` 0, 0, 0, FALSE, i FROM numbers`,
 				"INSERT INTO mail_queue (agent, place, seq, expires_at) {numbers} SELECT {agent}, i, i, {until} FROM numbers",
 				"INSERT INTO mail_party (agent, seq) {numbers} SELECT {agent}, i FROM numbers",
 			} {

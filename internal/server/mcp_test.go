@@ -140,8 +140,10 @@ func TestATaskThroughTools(t *testing.T) {
 		}
 	}
 	b.use(coordinator, false, "amp_dispatch",
-		`{"task_id":"T-2026-044","description":"Rework the timer","repo":"/srv/repos/app","branch":"feature/timer","risk_level":"medium",
-"subtasks":[{"subtask_id":"T-2026-044-S1","description":"Do it","estimated_lines":10,"x_size":12345678901234567890}],"acceptance_criteria":["All tests pass"]}`)
+		`{"task_id":"T-2026-044","description":"Rework the timer","repo":"/srv/repos/app","branch":"feature/timer",`+
+			`"risk_level":"medium",
+"subtasks":[{"subtask_id":"T-2026-044-S1","description":"Do it","estimated_lines":10,`+
+			`"x_size":12345678901234567890}],"acceptance_criteria":["All tests pass"]}`)
 	var box task.Inbox
 	read := func(s *sdk.ClientSession) (id string) {
 		t.Helper()
@@ -167,7 +169,8 @@ func TestATaskThroughTools(t *testing.T) {
 	}
 	b.use(executor, false, "amp_heartbeat", `{"task_id":"T-2026-044"}`)
 	b.use(executor, false, "amp_result",
-		`{"task_id":"T-2026-044","subtask_id":"T-2026-044-S1","completion_status":"complete","diff_summary":{"files_changed":["a.go"],"lines_added":1,"lines_removed":0},
+		`{"task_id":"T-2026-044","subtask_id":"T-2026-044-S1","completion_status":"complete",`+
+			`"diff_summary":{"files_changed":["a.go"],"lines_added":1,"lines_removed":0},
 "self_assessment":{"criteria_met":[true],"notes":["ran"]},"work_log":[]}`)
 	result := read(coordinator)
 	whole := b.use(coordinator, false, "amp_context", `{"task_id":"T-2026-044"}`)
@@ -179,10 +182,13 @@ func TestATaskThroughTools(t *testing.T) {
 		`{"task_id":"T-2026-044","original_dispatch_ref":"`+*shown.Dispatch+`","task_result_ref":"`+result+
 			`","review_scope":"full","diff_url":"https://git.example.com/x","reject_count":0}`)
 	b.use(reviewer, false, "amp_escalate",
-		`{"task_id":"T-2026-044","escalation_type":"conflict","severity":"info","triggered_by":"reviewer","description":"Odd","affected_msgs":[],
-"system_state_snapshot":{"task_status":"reviewing","reject_count":0,"last_successful_msg_id":null},"auto_suspended":false}`)
+		`{"task_id":"T-2026-044","escalation_type":"conflict","severity":"info","triggered_by":"reviewer",`+
+			`"description":"Odd","affected_msgs":[],
+"system_state_snapshot":{"task_status":"reviewing","reject_count":0,"last_successful_msg_id":null},`+
+			`"auto_suspended":false}`)
 	b.use(reviewer, false, "amp_verdict",
-		`{"task_id":"T-2026-044","decision":"approved","confidence":0.95,"criteria_results":[{"criterion":"All tests pass","passed":true,"evidence":"CI"}]}`)
+		`{"task_id":"T-2026-044","decision":"approved","confidence":0.95,`+
+			`"criteria_results":[{"criterion":"All tests pass","passed":true,"evidence":"CI"}]}`)
 	if text := b.use(coordinator, false, "amp_ack", `{"msg_id":"`+read(coordinator)+`"}`); !strings.Contains(text,
 		`"task_status":"completed"`) {
 		t.Errorf("%s", text)
@@ -229,7 +235,8 @@ func TestMailThroughTools(t *testing.T) {
 		t.Errorf("%s", text)
 	}
 	b.use(from, true, "mail_send", `{"to":"reviewer-one","subject":"Hello"}`)
-	const hello = `{"to":"reviewer-one","subject":"Hello","message":"How are you?","type":"notification","idempotency_key":"1"}`
+	const hello = `{"to":"reviewer-one","subject":"Hello","message":"How are you?","type":"notification",` +
+		`"idempotency_key":"1"}`
 	first := b.use(from, false, "mail_send", hello)
 	if again := b.use(from, false, "mail_send", hello); !strings.Contains(first, `"status":"queued"`) || again != first {
 		t.Errorf("%s, then %s", first, again)

@@ -59,7 +59,9 @@ func TestPeopleAreToldOfASignalThatWaits(t *testing.T) {
 		b.ops(201, "POST /ops/agents", `{"name":"payer"}`, &agent)
 		status, answer, _ := b.do(request{
 			call: "POST /amp/signal", token: agent.Keys["signal"],
-			body: `{"amp_version":"1.0","agent_id":"payer","run_id":"r-1","status":"completed","summary":"s","proposed_action":"pay","model":"m","input_tokens":1,"output_tokens":1,"cost_usd":0,"gate_required":true,"started_at":"2026-01-01T00:00:00Z","completed_at":"2026-01-01T00:00:01Z"}`,
+			body: `{"amp_version":"1.0","agent_id":"payer","run_id":"r-1","status":"completed","summary":"s",` +
+				`"proposed_action":"pay","model":"m","input_tokens":1,"output_tokens":1,"cost_usd":0,"gate_required":true,` +
+				`"started_at":"2026-01-01T00:00:00Z","completed_at":"2026-01-01T00:00:01Z"}`,
 		})
 		var held struct {
 			GateID string `json:"gate_id"`

@@ -63,7 +63,8 @@ from client.models import SignalDocument
 
 body = SignalDocument(amp_version="1.0", agent_id="resume-tailor", run_id="run-1", status="completed",
     summary="Rewrote the resume", model="claude-sonnet-4-6", input_tokens=1842, output_tokens=614, cost_usd=0.014736,
-    gate_required=True, proposed_action="Send it", started_at="2026-03-06T22:10:38Z", completed_at="2026-03-06T22:10:46Z")
+    gate_required=True, proposed_action="Send it",
+    started_at="2026-03-06T22:10:38Z", completed_at="2026-03-06T22:10:46Z")
 answer = post_amp_signal.sync_detailed(client=AuthenticatedClient(base_url=sys.argv[1], token=sys.argv[2]), body=body)
 print(int(answer.status_code), answer.parsed.status, answer.parsed.gate_id)
 `

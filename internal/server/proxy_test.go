@@ -19,7 +19,8 @@ import (
 // file into the vault, a call that is held, an operator who approves over the API, the agent
 // that may look at its gate, and the counters.
 func TestAModelCallMeetsAGateOnTheRealServer(t *testing.T) {
-	const reply = `{"id":"msg_1","type":"message","model":"claude-sonnet-4-6","content":[{"type":"tool_use","id":"t1","name":"bash","input":{"command":"make deploy"}}],"usage":{"input_tokens":1000,"output_tokens":100}}`
+	const reply = `{"id":"msg_1","type":"message","model":"claude-sonnet-4-6","content":[{"type":"tool_use","id":"t1",` +
+		`"name":"bash","input":{"command":"make deploy"}}],"usage":{"input_tokens":1000,"output_tokens":100}}`
 	storetest.Each(t, func(t *testing.T, address string) {
 		var asked atomic.Int64
 		provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

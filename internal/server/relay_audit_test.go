@@ -16,10 +16,12 @@ import (
 // axeFinds runs axe-core over the page, with its rules for WCAG 2.2 AA and good practice or
 // with some of them, and says in a line each what it objects to, and where.
 const axeFinds = `axe.run(document, %s).then((found) => found.violations.map((v) => v.id + ': ' + v.help + ' in ' +
-  v.nodes.slice(0, 4).map((n) => n.target.join(' ') + (n.any[0]?.data?.contrastRatio ? ' ' + n.any[0].data.contrastRatio : '')).join(', ')))`
+  v.nodes.slice(0, 4).map((n) => n.target.join(' ') + (n.any[0]?.data?.contrastRatio ? ' ' + ` +
+	`n.any[0].data.contrastRatio : '')).join(', ')))`
 
 const (
-	allRules     = `{runOnly: {type: 'tag', values: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']}}`
+	allRules = `{runOnly: {type: 'tag', values: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa',` +
+		` 'best-practice']}}`
 	contrastRule = `{runOnly: {type: 'rule', values: ['color-contrast']}}`
 )
 
@@ -33,11 +35,13 @@ const weFind = `(() => {
   if (first !== 1) out.push('it has ' + first + ' first headings');
   for (const e of document.querySelectorAll('a[href], button, input:not([type=hidden]), select, textarea, summary')) {
     if (!seen(e)) continue;
-    if (e.matches('input, select, textarea') && !e.labels.length && !e.ariaLabel) out.push('there is no label for ' + name(e));
+    if (e.matches('input, select, textarea') && !e.labels.length && !e.ariaLabel)
+      out.push('there is no label for ' + name(e));
     e.focus({preventScroll: true});
     if (!e.matches(':focus-visible')) continue; // the browser has its own mind when it matters
     window.focused = (window.focused || 0) + 1;
-    const shows = [e, ...(e.labels || [])].some((s) => getComputedStyle(s).outlineStyle !== 'none' && parseFloat(getComputedStyle(s).outlineWidth) > 0);
+    const shows = [e, ...(e.labels || [])].some((s) => getComputedStyle(s).outlineStyle !== 'none' &&
+      parseFloat(getComputedStyle(s).outlineWidth) > 0);
     if (!shows) out.push('the focus does not show on ' + name(e));
   }
   document.activeElement?.blur();
@@ -45,7 +49,9 @@ const weFind = `(() => {
 })()`
 
 // stillMoves are the elements that move although the person asked for no motion.
-const stillMoves = `[...document.querySelectorAll('*')].filter((e) => { const s = getComputedStyle(e); return s.animationName !== 'none' || s.transitionDuration.split(',').some((d) => parseFloat(d) > 0); }).map((e) => 'moves: ' + e.outerHTML.slice(0, 90))`
+const stillMoves = `[...document.querySelectorAll('*')].filter((e) => { const s = getComputedStyle(e);` +
+	` return s.animationName !== 'none' || s.transitionDuration.split(',').some((d) => parseFloat(d) > 0);` +
+	` }).map((e) => 'moves: ' + e.outerHTML.slice(0, 90))`
 
 // TestTheDashboardIsAccessible audits every kind of page, as wide as a desk and as a phone,
 // light and dark.
@@ -125,7 +131,9 @@ func TestTheDashboardIsAccessible(t *testing.T) {
 			`document.querySelector('dialog[open]')`,
 		},
 		{
-			"a dry run", "/ui/policy", `document.getElementById('source').value = document.getElementById('source').value.replace('message: allow', 'message: block'), document.querySelector('button[value=replay]').click(), true`, `document.getElementById('report')`,
+			"a dry run", "/ui/policy", `document.getElementById('source').value = ` +
+				`document.getElementById('source').value.replace('message: allow', 'message: block'),` +
+				` document.querySelector('button[value=replay]').click(), true`, `document.getElementById('report')`,
 		},
 	} {
 		p.do(chromedp.EmulateViewport(1280, 860))

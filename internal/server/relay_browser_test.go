@@ -104,7 +104,8 @@ func (p *tab) observe() {
 	p.t.Helper()
 	p.until("it is live", `document.querySelector('#live.on')`)
 	look[bool](p, `window.shown = {}, new MutationObserver(() => {
-  for (const e of document.querySelectorAll('.gate-title')) window.shown[e.textContent] ??= performance.timeOrigin + performance.now();
+  for (const e of document.querySelectorAll('.gate-title')) window.shown[e.textContent] ??= performance.timeOrigin `+
+		`+ performance.now();
 }).observe(document.body, {subtree: true, childList: true}), true`)
 }
 
@@ -330,7 +331,8 @@ func TestTheDashboardInABrowser(t *testing.T) {
 		p.goTo("/ui/inbox/" + gate)
 		p.until("it is live", `document.querySelector('#live.on')`)
 		look[bool](
-			p, `window.moved = 0, new PerformanceObserver((l) => { for (const e of l.getEntries()) window.moved += e.value; }).observe({type: 'layout-shift'}), true`,
+			p, `window.moved = 0, new PerformanceObserver((l) => { for (const e of l.getEntries()) window.moved += e.value;`+
+				` }).observe({type: 'layout-shift'}), true`,
 		)
 		p.press("r") // somebody is writing
 		p.keys("I think th")

@@ -10,9 +10,15 @@ import (
 )
 
 const (
-	runStarted   = `{"event":{"type":"started","engine":"amp","resume":{"engine":"amp","value":"T-1"},"title":"amp","meta":{}},"usage":{"tokens":{"input":1,"output":2,"cache_read":0,"cache_write":0,"reasoning":0},"cost_usd":null,"source":"amp"}}`
-	runActed     = `{"event":{"type":"action","engine":"amp","action":{"id":"a","kind":"command","title":"ls","detail":{}},"phase":"started","ok":null,"message":null,"level":null},"usage":{"tokens":{"input":1,"output":2,"cache_read":0,"cache_write":0,"reasoning":0},"cost_usd":null,"source":"amp"}}`
-	runCompleted = `{"event":{"type":"completed","engine":"amp","ok":true,"answer":"done","resume":null,"error":null,"usage":null},"usage":{"tokens":{"input":5,"output":2,"cache_read":0,"cache_write":0,"reasoning":0},"cost_usd":0.25,"source":"amp"}}`
+	runStarted = `{"event":{"type":"started","engine":"amp","resume":{"engine":"amp","value":"T-1"},"title":"amp",` +
+		`"meta":{}},"usage":{"tokens":{"input":1,"output":2,"cache_read":0,"cache_write":0,"reasoning":0},` +
+		`"cost_usd":null,"source":"amp"}}`
+	runActed = `{"event":{"type":"action","engine":"amp","action":{"id":"a","kind":"command","title":"ls",` +
+		`"detail":{}},"phase":"started","ok":null,"message":null,"level":null},"usage":{"tokens":{"input":1,"output":2,` +
+		`"cache_read":0,"cache_write":0,"reasoning":0},"cost_usd":null,"source":"amp"}}`
+	runCompleted = `{"event":{"type":"completed","engine":"amp","ok":true,"answer":"done","resume":null,"error":null,` +
+		`"usage":null},"usage":{"tokens":{"input":5,"output":2,"cache_read":0,"cache_write":0,"reasoning":0},` +
+		`"cost_usd":0.25,"source":"amp"}}`
 )
 
 func report(from int, events ...string) string {
@@ -40,7 +46,8 @@ func TestRunsOverHTTP(t *testing.T) {
 			{
 				"no event", "POST /runs/" + run.ID + "/events",
 				report(
-					1, `{"event":{"type":"x"},"usage":{"tokens":{"input":0,"output":0,"cache_read":0,"cache_write":0,"reasoning":0},"cost_usd":null,"source":""}}`,
+					1, `{"event":{"type":"x"},"usage":{"tokens":{"input":0,"output":0,"cache_read":0,"cache_write":0,`+
+						`"reasoning":0},"cost_usd":null,"source":""}}`,
 				), 400, "has the type",
 			},
 			{"no number", "GET /runs/" + run.ID + "/events?after=x", "", 400, "after"},

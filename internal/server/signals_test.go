@@ -33,8 +33,10 @@ func (b *box) agentKey(name, workspace string) string {
 }
 
 func ampSignal(agent, run string) string {
-	return fmt.Sprintf(`{"amp_version":"1.0","agent_id":%q,"run_id":%q,"project_id":"job-search","status":"completed","summary":"Rewrote it","proposed_action":"Send it",
-"model":"claude-sonnet-4-6","input_tokens":10,"output_tokens":5,"cost_usd":0.25,"gate_required":true,"started_at":"2026-03-06T22:10:38Z","completed_at":"2026-03-06T22:10:46Z"}`, agent, run)
+	return fmt.Sprintf(`{"amp_version":"1.0","agent_id":%q,"run_id":%q,"project_id":"job-search","status":"completed",`+
+		`"summary":"Rewrote it","proposed_action":"Send it",
+"model":"claude-sonnet-4-6","input_tokens":10,"output_tokens":5,"cost_usd":0.25,"gate_required":true,`+
+		`"started_at":"2026-03-06T22:10:38Z","completed_at":"2026-03-06T22:10:46Z"}`, agent, run)
 }
 
 // signal sends a signal that opens a gate, and returns the gate's id.

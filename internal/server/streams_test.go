@@ -18,8 +18,10 @@ import (
 )
 
 const (
-	greetText = `{"jsonrpc":"2.0","id":"h","method":"ahp/handshake","params":{"protocol_version":"2.4","agent_info":{"framework":"t","version":"0","capabilities":[]},"session_id":"s","agent_id":"a"}}`
-	askText   = `{"jsonrpc":"2.0","id":"%d","method":"ahp/event","params":{"event_type":"pre_action","session_id":"s","agent_id":"a","timestamp":"t","depth":0,"payload":{"tool_name":%q}}}`
+	greetText = `{"jsonrpc":"2.0","id":"h","method":"ahp/handshake","params":{"protocol_version":"2.4",` +
+		`"agent_info":{"framework":"t","version":"0","capabilities":[]},"session_id":"s","agent_id":"a"}}`
+	askText = `{"jsonrpc":"2.0","id":"%d","method":"ahp/event","params":{"event_type":"pre_action","session_id":"s",` +
+		`"agent_id":"a","timestamp":"t","depth":0,"payload":{"tool_name":%q}}}`
 )
 
 // wires is a WebSocket of an agent, with the TCP connection below it.
@@ -40,7 +42,7 @@ func (b *box) connect(key string) *wires {
 	b.t.Cleanup(transport.CloseIdleConnections)
 	var err error
 	w.Conn, _, err = websocket.Dial(b.t.Context(), strings.Replace(b.url, "http", "ws", 1)+"/ahp?token="+key,
-		&websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}}) //nolint:bodyclose // the connection is the body
+		&websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}}) //nolint:bodyclose // the connection is it
 	if err != nil {
 		b.t.Fatal(err)
 	}

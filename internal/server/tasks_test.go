@@ -30,16 +30,25 @@ func (b *box) agentWith(role, workspace string) string {
 	return made.Keys["signal"]
 }
 
-const taskDispatch = `{"msg_id":"task_dispatch-T-2026-044-1772116327000","protocol_version":"AMP/1.0","type":"task_dispatch","from":"coordinator","to":"executor","task_id":"T-2026-044",
-"timestamp":"2026-02-26T14:32:07+00:00","requires_ack":true,"payload":{"description":"Rework the timer","repo":"/srv/repos/app","branch":"feature/timer","risk_level":"medium",
-"subtasks":[{"subtask_id":"T-2026-044-S1","description":"Do it","estimated_lines":10}],"acceptance_criteria":["All tests pass"]}}`
+const taskDispatch = `{"msg_id":"task_dispatch-T-2026-044-1772116327000","protocol_version":"AMP/1.0",` +
+	`"type":"task_dispatch","from":"coordinator","to":"executor","task_id":"T-2026-044",
+"timestamp":"2026-02-26T14:32:07+00:00","requires_ack":true,"payload":{"description":"Rework the timer",` +
+	`"repo":"/srv/repos/app","branch":"feature/timer","risk_level":"medium",
+"subtasks":[{"subtask_id":"T-2026-044-S1","description":"Do it","estimated_lines":10}],` +
+	`"acceptance_criteria":["All tests pass"]}}`
 
-const taskResult = `{"msg_id":"task_result-T-2026-044-1772116328000","protocol_version":"AMP/1.0","type":"task_result","from":"executor","to":"coordinator","task_id":"T-2026-044",
-"timestamp":"2026-02-26T14:32:07+00:00","requires_ack":true,"payload":{"subtask_id":"T-2026-044-S1","completion_status":"complete","commit_hash":"a3f8d21",
-"diff_summary":{"files_changed":["a.go"],"lines_added":1,"lines_removed":0},"self_assessment":{"criteria_met":[true],"notes":["ran"]},"work_log":[]}}`
+const taskResult = `{"msg_id":"task_result-T-2026-044-1772116328000","protocol_version":"AMP/1.0",` +
+	`"type":"task_result","from":"executor","to":"coordinator","task_id":"T-2026-044",
+"timestamp":"2026-02-26T14:32:07+00:00","requires_ack":true,"payload":{"subtask_id":"T-2026-044-S1",` +
+	`"completion_status":"complete","commit_hash":"a3f8d21",
+"diff_summary":{"files_changed":["a.go"],"lines_added":1,"lines_removed":0},` +
+	`"self_assessment":{"criteria_met":[true],"notes":["ran"]},"work_log":[]}}`
 
-const taskRequest = `{"msg_id":"review_request-T-2026-044-1772116329000","protocol_version":"AMP/1.0","type":"review_request","from":"coordinator","to":"reviewer","task_id":"T-2026-044",
-"timestamp":"2026-02-26T14:32:07+00:00","requires_ack":true,"payload":{"original_dispatch_ref":"task_dispatch-T-2026-044-1772116327000","task_result_ref":"task_result-T-2026-044-1772116328000",
+const taskRequest = `{"msg_id":"review_request-T-2026-044-1772116329000","protocol_version":"AMP/1.0",` +
+	`"type":"review_request","from":"coordinator","to":"reviewer","task_id":"T-2026-044",
+"timestamp":"2026-02-26T14:32:07+00:00","requires_ack":true,` +
+	`"payload":{"original_dispatch_ref":"task_dispatch-T-2026-044-1772116327000",` +
+	`"task_result_ref":"task_result-T-2026-044-1772116328000",
 "review_scope":"full","diff_url":"https://git.example.com/x","reject_count":0}}`
 
 func TestTheCallsOfTasks(t *testing.T) {
@@ -159,7 +168,8 @@ func TestChecksFillTheStatusAndKeepAReviewBack(t *testing.T) {
 			text, _ := io.ReadAll(res.Body)
 			return res.StatusCode, string(text)
 		}
-		const failed = `{"action":"completed","check_run":{"name":"build","status":"completed","conclusion":"failure","head_sha":"a3f8d21aaaa","check_suite":{"head_branch":"feature/timer"}},"repository":{"name":"app"}}`
+		const failed = `{"action":"completed","check_run":{"name":"build","status":"completed","conclusion":"failure",` +
+			`"head_sha":"a3f8d21aaaa","check_suite":{"head_branch":"feature/timer"}},"repository":{"name":"app"}}`
 		for _, c := range []struct {
 			secret, event, body string
 			status              int
@@ -172,25 +182,30 @@ func TestChecksFillTheStatusAndKeepAReviewBack(t *testing.T) {
 			{ci.Secret, "check_run", failed, 200, true},
 			{
 				ci.Secret, "check_suite",
-				`{"action":"completed","check_suite":{"status":"completed","conclusion":"timed_out","head_sha":"a3f8d21aaaa","head_branch":"feature/timer"},"repository":{"name":"app"}}`, 200, true,
+				`{"action":"completed","check_suite":{"status":"completed","conclusion":"timed_out","head_sha":"a3f8d21aaaa",` +
+					`"head_branch":"feature/timer"},"repository":{"name":"app"}}`, 200, true,
 			},
 			{
 				ci.Secret, "check_suite",
-				`{"action":"requested","check_suite":{"status":"queued","conclusion":null,"head_sha":"a3f8d21aaaa","head_branch":"other"},"repository":{"name":"app"}}`, 200, false,
+				`{"action":"requested","check_suite":{"status":"queued","conclusion":null,"head_sha":"a3f8d21aaaa",` +
+					`"head_branch":"other"},"repository":{"name":"app"}}`, 200, false,
 			},
 			{
 				ci.Secret, "workflow_run",
-				`{"action":"completed","workflow_run":{"name":"Nightly","status":"completed","conclusion":"success","head_sha":"a3f8d21aaaa","head_branch":"feature/timer"},"repository":{"name":"app"}}`, 200, true,
+				`{"action":"completed","workflow_run":{"name":"Nightly","status":"completed","conclusion":"success",` +
+					`"head_sha":"a3f8d21aaaa","head_branch":"feature/timer"},"repository":{"name":"app"}}`, 200, true,
 			},
 			{
 				ci.Secret, "workflow_run",
-				`{"action":"in_progress","workflow_run":{"name":"Weekly","status":"in_progress","conclusion":null,"head_sha":"a3f8d21aaaa","head_branch":"feature/timer"},"repository":{"name":"app"}}`, 200, true,
+				`{"action":"in_progress","workflow_run":{"name":"Weekly","status":"in_progress","conclusion":null,` +
+					`"head_sha":"a3f8d21aaaa","head_branch":"feature/timer"},"repository":{"name":"app"}}`, 200, true,
 			},
 			{ci.Secret, "workflow_run", `{"workflow_run":[]}`, 400, false},
 			{ci.Secret, "", `{"branch":"feature/timer"}`, 400, false},
 			{
 				ci.Secret, "status",
-				`{"context":"lint","state":"success","sha":"a3f8d21","branches":[{"name":"feature/timer"}],"repository":{"name":"app"}}`, 200, true,
+				`{"context":"lint","state":"success","sha":"a3f8d21","branches":[{"name":"feature/timer"}],` +
+					`"repository":{"name":"app"}}`, 200, true,
 			},
 		} {
 			status, answer := post(c.secret, c.event, c.body)
