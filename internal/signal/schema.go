@@ -10,7 +10,7 @@ type (
 	SignalDocument struct {
 		Version        string     `json:"amp_version" doc:"the version of AMP" example:"1.0"`
 		Type           string     `json:"type,omitempty" doc:"completion when absent" example:"completion"`
-		AgentID        string     `json:"agent_id" doc:"the name of the agent that the key belongs to" example:"resume-tailor"`
+		AgentID        string     `json:"agent_id" doc:"the name of the key's agent" example:"resume-tailor"`
 		RunID          string     `json:"run_id" doc:"chosen by the agent, once for every run" example:"run_01jt4k"`
 		Status         string     `json:"status" doc:"completed, failed or interrupted" example:"completed"`
 		Summary        string     `json:"summary" doc:"what was done, for an operator" example:"Rewrote the resume"`
@@ -18,13 +18,13 @@ type (
 		InputTokens    int64      `json:"input_tokens" example:"1842"`
 		OutputTokens   int64      `json:"output_tokens" example:"614"`
 		CostUSD        float64    `json:"cost_usd" doc:"what the run cost, in dollars" example:"0.014736"`
-		GateRequired   bool       `json:"gate_required" doc:"true asks a person before proposed_action is done" example:"true"`
+		GateRequired   bool       `json:"gate_required" doc:"whether a person decides first" example:"true"`
 		StartedAt      string     `json:"started_at" doc:"RFC 3339 with an offset" example:"2026-03-06T22:10:38Z"`
 		CompletedAt    string     `json:"completed_at" doc:"RFC 3339 with an offset" example:"2026-03-06T22:10:46Z"`
 		ProjectID      string     `json:"project_id,omitempty" doc:"the deck; default when absent" example:"job-search"`
-		ProposedAction string     `json:"proposed_action,omitempty" doc:"what happens next if it is approved; required with gate_required" example:"Send it to the applicant"`
+		ProposedAction string     `json:"proposed_action,omitempty" doc:"what is decided" example:"Send it to the applicant"`
 		Artifacts      []wire.Raw `json:"artifacts,omitempty" doc:"shown to the operator"`
-		Metadata       wire.Raw   `json:"metadata,omitempty" doc:"an object; error_code and error_message say why a run failed"`
+		Metadata       wire.Raw   `json:"metadata,omitempty" doc:"an object; error_code says why a run failed"`
 		WebhookURL     string     `json:"webhook_url,omitempty" doc:"called with the decision"`
 	}
 	// GateRequestDocument is the body of POST /amp/gate_request: a question in the middle of a run.
@@ -67,7 +67,7 @@ type (
 		Type         string   `json:"type,omitempty" example:"registration"`
 		AgentID      string   `json:"agent_id" example:"resume-tailor"`
 		Capabilities []string `json:"capabilities,omitempty" example:"[\"send_mail\"]"`
-		TrustLevel   string   `json:"trust_level,omitempty" doc:"untrusted, standard or trusted; a person grants more" example:"standard"`
+		TrustLevel   string   `json:"trust_level,omitempty" doc:"a person grants a higher one" example:"standard"`
 		Metadata     wire.Raw `json:"metadata,omitempty"`
 	}
 	// HeartbeatDocument is the body of POST /amp/heartbeat.
