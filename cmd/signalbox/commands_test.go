@@ -261,7 +261,8 @@ var instead = map[string]string{
 
 	"signalbox run %s -- fix the failing test": "signalbox run amp -- fix the failing test",
 
-	"signalbox run claude --cwd /srv/repo --resume '`claude --resume 3f0c…`' -- and now the docs": "signalbox run claude " +
+	"signalbox run claude --cwd /srv/repo --resume " +
+		"'`claude --resume 3f0c…`' -- and now the docs": "signalbox run claude " +
 		"--cwd /srv/repo --resume '`claude --resume T-1`' -- and now the docs",
 
 	"signalbox mail register NAME": "signalbox mail register carol",
@@ -276,12 +277,13 @@ var instead = map[string]string{
 		"\"signalbox harness stdio\"",
 
 	"signalbox tasks ack %s": "signalbox tasks ack --help",
-	"signalbox tasks work executor --key rs-amp-… -- codex exec -": "signalbox agents set probe-agent --label role=executor && " +
+	"signalbox tasks work executor --key rs-amp-… -- codex exec -": "signalbox agents set probe-agent " +
+		"--label role=executor && " +
 		"timeout 3 signalbox tasks work executor --key rs-amp-… -- codex exec - || [ $? = 124 ]",
 	"signalbox tasks review T-2026-044 --diff https://git.example.com/app/compare/main...feature": "signalbox " +
 		"tasks review --help",
-	"signalbox tasks escalate T-2026-044 \"The criteria contradict each other\" --severity warning --type conflict": "signalbox " +
-		"tasks escalate --help",
+	"signalbox tasks escalate T-2026-044 \"The criteria contradict each other\" " +
+		"--severity warning --type conflict": "signalbox tasks escalate --help",
 	"signalbox tasks instruct T-2026-044 override_verdict --decision approved --note \"I looked at it\"": "signalbox " +
 		"tasks instruct --help",
 }

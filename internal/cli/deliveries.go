@@ -27,8 +27,8 @@ func deliveryPath(id string) string { return "/ops/deliveries/" + url.PathEscape
 // deliveryArgument says where to find an id, since nobody knows one by heart.
 const deliveryArgument = "the id of a delivery, from `signalbox deliveries ls`"
 
-// newDeliveriesLs prints one page, the newest first. Unlike the list of agents it is not
-// read to its end: deliveries are as many as gates ever opened.
+// newDeliveriesLs prints one page, the newest first. Unlike the list of agents it is not read
+// to its end: deliveries are kept, and there may be hundreds of thousands.
 func newDeliveriesLs(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "ls", Short: "List deliveries, the newest first", Args: command.NoArguments(),

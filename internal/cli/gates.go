@@ -25,9 +25,8 @@ func newGates(a *command.App) *command.Command {
 		newGatesLs(a), newGatesShow(a), newGatesDecide(a, true), newGatesDecide(a, false), screen.NewWatch(a))
 }
 
-// newGatesLs prints one page, in the order of the inbox. A gate is decided within
-// minutes, so the pending ones nearly always fit on it; the output says so if they do
-// not.
+// newGatesLs prints one page, in the order of the inbox. Pending gates nearly always fit on it,
+// and the output says if they do not. Decided ones do not fit; use --status with a filter.
 func newGatesLs(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "ls", Short: "List the pending gates, the highest risk first", Args: command.NoArguments(),

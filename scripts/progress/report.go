@@ -124,7 +124,8 @@ func (r *report) endPackage(e event, p *progress) {
 	r.print("%s", last)
 }
 
-// lastLine is the line that sums the package up.
+// lastLine is the last line of a package's output, with which go test sums it up (ok, time,
+// coverage). Everything before it was printed by the tests.
 func lastLine(text string) string {
 	lines := strings.SplitAfter(strings.TrimRight(text, "\n"), "\n")
 	return lines[len(lines)-1] + "\n"

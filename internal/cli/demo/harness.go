@@ -173,8 +173,8 @@ func (s *session) list(tasks []listedTask) map[string]any {
 	return map[string]any{"run_id": "run-" + s.id, "session_id": s.id, "tasks": all, "updated_at": s.now}
 }
 
-// checks is the payload of verification. A verification that has not passed names what
-// is left at risk, as AHP asks for.
+// checks is the payload of verification. One that has not passed also names the remaining
+// risks, which AHP leaves to the agent.
 func (s *session) checks(status string, checks []check) map[string]any {
 	all := []map[string]any{}
 	for _, c := range checks {
