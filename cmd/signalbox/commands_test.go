@@ -217,7 +217,7 @@ func (w *world) find() *strings.Replacer {
 		"rs-amp-…", key, "sbx_op_…", w.p.token(), "--agent probe ", "--agent probe-agent ",
 		"http://127.0.0.1:7446", w.p.url, "https://amp.example.com", w.p.url, "https://mail.example.com", w.p.url,
 		"https://signalbox.example", w.p.url,
-		"--duration 30s", "--duration 1s", "--duration 60s", "--duration 1s", "/srv/repo", filepath.Join(w.dir, "repo"), "~/",
+		"--duration 30s", "--duration 300ms", "--duration 60s", "--duration 300ms", "/srv/repo", filepath.Join(w.dir, "repo"), "~/",
 		w.dir+"/", "./vectors", vectors,
 	)
 }
@@ -299,7 +299,7 @@ const (
 // lasting are commands that go on until a person ends them with Ctrl-C, and full are those
 // that fill a terminal until somebody presses q.
 var (
-	lasting = regexp.MustCompile(`^signalbox (up|demo|mcp|mail bus|harness stdio|ledger tail -f|tasks? work .*)$`)
+	lasting = regexp.MustCompile(`^signalbox (up( .*)?|demo|mcp|mail bus|harness stdio|ledger tail -f|tasks? work .*)$`)
 	full    = regexp.MustCompile(`^signalbox (top|gates watch)$`)
 )
 
@@ -403,6 +403,9 @@ func TestEveryCommandThatWeShowWorks(t *testing.T) {
 			w := newWorld(t, seed.dir)
 			for _, line := range byDocument[document] {
 				runs := w.values.Replace(cmp.Or(instead[line], line))
+				if strings.HasPrefix(runs, "signalbox bench ") && !strings.Contains(runs, "--duration") {
+					runs += " --duration 300ms"
+				}
 				if code, out := w.run(runs); code != 0 {
 					t.Errorf("%s\nrun as %s\nexit code %d: %s", line, runs, code, out)
 				}

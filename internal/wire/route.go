@@ -17,7 +17,7 @@ type Route struct {
 	Answer  any    // a value of the answer's type, nil for something that is not JSON
 	Media   string // the answer's media type when Answer is nil
 	Status  int    // the status of success, 200 when zero
-	Also    int     // another status with the same answer, such as 202 while a person decides
+	Also    int    // another status with the same answer, such as 202 while a person decides
 	Handle  Handler
 
 	// Lenient passes over query parameters that are not known, for protocols whose
