@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -71,7 +70,7 @@ var (
 	atEnd     = regexp.MustCompile("At the end of `([^`]+)`:$")
 	newFile   = regexp.MustCompile("A new file `([^`]+)`:$")
 	lineBreak = regexp.MustCompile(`\n *`)
-	fenced    = regexp.MustCompile("(?m)^ *```(\\w*)[^\n]*\n((?s:.*?))^ *```$")
+	fenced    = regexp.MustCompile("(?m)^ *```(\\w*)[^\n]*\n((?:.*\n)*?) *```$")
 )
 
 // TestContributingCanBeFollowed goes through the how-tos for a call and for a page, step by step as
@@ -113,7 +112,7 @@ func TestContributingCanBeFollowed(t *testing.T) {
 				done[kind]++
 			}
 			if done["go"] < 3 || done["sh"] != 1 {
-				t.Errorf("the chapter has blocks %v: is it still read?", maps.All(done))
+				t.Errorf("the chapter has blocks %v: is it still read?", done)
 			}
 		})
 	}

@@ -129,15 +129,15 @@ func TestAWebSocketIsWorthAsMuchAsItsKey(t *testing.T) {
 	if got := ask(greet); !strings.Contains(got, "-32004") {
 		t.Error(got)
 	}
-	_, res, err := websocket.Dial(t.Context(), target,
-		&websocket.DialOptions{HTTPHeader: http.Header{"Origin": {"https://evil.example"}}}) //nolint:bodyclose // closed
+	_, res, err := websocket.Dial(t.Context(), target, //nolint:bodyclose // closed
+		&websocket.DialOptions{HTTPHeader: http.Header{"Origin": {"https://evil.example"}}})
 	if err == nil || res.StatusCode != http.StatusUnauthorized {
 		t.Errorf("%v", err)
 	}
 	b.ops(201, "POST /ops/agents", `{"name":"coder-2"}`, &added)
 	target = strings.Replace(b.url, "http", "ws", 1) + "/ahp?token=" + added.Keys["signal"]
-	_, res, err = websocket.Dial(t.Context(), target,
-		&websocket.DialOptions{HTTPHeader: http.Header{"Origin": {"https://evil.example"}}}) //nolint:bodyclose // closed
+	_, res, err = websocket.Dial(t.Context(), target, //nolint:bodyclose // closed
+		&websocket.DialOptions{HTTPHeader: http.Header{"Origin": {"https://evil.example"}}})
 	if err == nil || res.StatusCode != http.StatusForbidden {
 		t.Errorf("%v", err)
 	}

@@ -73,8 +73,8 @@ func (a *App) connectOnce(ctx context.Context, n *notify.Notifier) (met bool, er
 	dialling, done := context.WithTimeout(ctx, pingEvery)
 	defer done()
 	// The client of the API cuts answers off; a socket is an answer that goes on.
-	c, _, err := websocket.Dial(dialling, opened.URL,
-		&websocket.DialOptions{HTTPClient: &http.Client{}}) //nolint:bodyclose // the connection is the body
+	c, _, err := websocket.Dial(dialling, opened.URL, //nolint:bodyclose // the connection is the body
+		&websocket.DialOptions{HTTPClient: &http.Client{}})
 	if err != nil {
 		return false, err
 	}
