@@ -4,8 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
+
+	"signalbox/internal/cli"
+	"signalbox/internal/testbed"
 )
 
 // TestSeveralGatesAreDecidedAtOnce, also when one of them cannot be.
@@ -54,5 +60,175 @@ func TestSeveralGatesAreDecidedAtOnce(t *testing.T) {
 	}
 	if code, out := run(t, p.dir, "gates", "approve"); code != 2 || !strings.Contains(out, "the ids of gates") {
 		t.Errorf("%d %s", code, out)
+	}
+}
+
+// ago is a time that goes on between two calls.
+var ago = regexp.MustCompile(`\d+[smh] ago`)
+
+// TestCommandsAnswerToTheirOtherNames: list beside ls, delete beside rm, run and task beside runs and tasks.
+func TestCommandsAnswerToTheirOtherNames(t *testing.T) {
+	t.Parallel()
+	p := up(t, t.TempDir())
+	mustRun(t, p.dir, "agents", "add", "coder")
+	for name, other := range map[string]string{
+		"agents ls": "agents list", "runs ls": "run list", "tasks ls": "task list", "gates ls": "gates list",
+	} {
+		one, two := mustRun(t, p.dir, strings.Fields(name)...), mustRun(t, p.dir, strings.Fields(other)...)
+		if ago.ReplaceAllString(one, "") != ago.ReplaceAllString(two, "") {
+			t.Errorf("%s prints\n%s\nand %s\n%s", name, one, other, two)
+		}
+	}
+	if out := mustRun(t, p.dir, "agents", "delete", "coder"); !strings.Contains(out, "Removed coder") {
+		t.Error(out)
+	}
+	for _, group := range cli.Commands().Commands() {
+		for _, c := range group.Commands() {
+			if c.Name() == "ls" && !slices.Contains(c.Aliases, "list") {
+				t.Errorf("%s has no alias list", c.CommandPath())
+			}
+			if c.Name() == "rm" && !slices.Contains(c.Aliases, "delete") {
+				t.Errorf("%s has no alias delete", c.CommandPath())
+			}
+		}
+	}
+}
+
+// TestTheShellCompletesIDsAndNames asks as the scripts of `signalbox completion` do.
+func TestTheShellCompletesIDsAndNames(t *testing.T) {
+	t.Parallel()
+	p := up(t, t.TempDir())
+	mustRun(t, p.dir, "demo", "--once")
+	completes := func(words ...string) string {
+		t.Helper()
+		return mustRun(t, p.dir, append([]string{"__complete"}, words...)...)
+	}
+	gate := firstGate(t, p)
+	for want, words := range map[string][]string{
+		gate:                  {"gates", "approve", ""},
+		"campaign-writer":     {"agents", "show", ""},
+		"checkout-engineer":   {"gates", "ls", "--agent", ""},
+		"admin":               {"operators", "token", ""},
+		"claude":              {"runs", ""},
+		"claude-code":         {"hook", "install", ""},
+		"mail.provider":       {"config", "set", ""},
+		"T-2026-044":          {"tasks", "show", ""},
+		"anthropic":           {"proxy", "key", "set", ""},
+		"default\n":           {"agents", "ls", "--workspace", ""},
+		"key_":                {"keys", "revoke", ""},
+		"campaign-writer\tde": {"keys", "issue", ""},
+	} {
+		if out := completes(words...); !strings.Contains(out, want) {
+			t.Errorf("%q offers\n%s\nand not %q", words, out, want)
+		}
+	}
+	// A second gate may follow; a second agent may not.
+	if out := completes("gates", "approve", gate, ""); !strings.Contains(out, "gate_") {
+		t.Errorf("a second gate: %s", out)
+	}
+	if out := completes("agents", "show", "campaign-writer", ""); strings.Contains(out, "checkout-engineer") {
+		t.Errorf("a second agent: %s", out)
+	}
+	p.stop()
+	if out := completes("gates", "approve", ""); strings.Contains(out, "gate_") || strings.Contains(out, "signalbox:") {
+		t.Errorf("without a server: %s", out)
+	}
+}
+
+// firstGate is the id of the gate on top of the list.
+func firstGate(t *testing.T, p *process) string {
+	t.Helper()
+	var page struct{ Gates []struct{ ID string } }
+	p.get("/ops/gates?limit=1", &page)
+	return page.Gates[0].ID
+}
+
+// escapes are what a terminal gets that takes no room.
+var escapes = regexp.MustCompile("\x1b\\[[0-9;?]*[a-zA-Z]|\r")
+
+// TestListsFitTheTerminal: no line of a list is wider than the terminal, and ids stay whole. What goes
+// to a pipe is not cut.
+func TestListsFitTheTerminal(t *testing.T) {
+	t.Parallel()
+	p := up(t, t.TempDir())
+	mustRun(t, p.dir, "demo", "--once")
+	for _, command := range []string{
+		"gates ls", "agents ls", "runs ls", "tasks ls", "sessions ls", "deliveries ls", "keys ls", "operators ls",
+		"ledger tail -n 50", "config show",
+	} {
+		const columns = 80
+		var seen string
+		term := openTerminal(t, columns, 60, append(strings.Fields(command), "--data", p.dir)...)
+		term.ends()
+		testbed.Until(t, "what "+command+" prints", func() bool { seen = term.seen.String(); return seen != "" })
+		for line := range strings.SplitSeq(escapes.ReplaceAllString(seen, ""), "\n") {
+			if n := utf8.RuneCountInString(line); n > columns {
+				t.Errorf("%s prints a line of %d columns: %s", command, n, line)
+			}
+		}
+	}
+	id := firstGate(t, p)
+	if out := mustRun(t, p.dir, "gates", "ls"); !strings.Contains(out, id) {
+		t.Errorf("the id is cut: %s", out)
+	}
+	long := regexp.MustCompile(`(?m)^.{121,}$`)
+	if out := mustRun(t, p.dir, "gates", "ls"); !long.MatchString(out) {
+		t.Errorf("a pipe gets cut lines:\n%s", out)
+	}
+	short, whole := mustRun(t, p.dir, "ledger", "tail"), mustRun(t, p.dir, "ledger", "tail", "--body")
+	if strings.Contains(short, "{") || !strings.Contains(whole, `{"`) {
+		t.Errorf("without --body:\n%s\nwith it:\n%s", short, whole)
+	}
+}
+
+// TestSessionsAndDeliveriesFromATerminal looks at what the demo left.
+func TestSessionsAndDeliveriesFromATerminal(t *testing.T) {
+	t.Parallel()
+	p := up(t, t.TempDir())
+	mustRun(t, p.dir, "demo", "--once")
+	found := regexp.MustCompile(`(?m)^(\S+) +checkout-engineer +(open|silent|ended)`).FindStringSubmatch(
+		mustRun(t, p.dir, "sessions", "ls"))
+	if found == nil {
+		t.Fatal(mustRun(t, p.dir, "sessions", "ls"))
+	}
+	if out := mustRun(t, p.dir, "sessions", "show", found[1]); !strings.Contains(out, "pre_action") ||
+		!strings.Contains(out, "allow") {
+		t.Errorf("%s", out)
+	}
+	if out := mustRun(t, p.dir, "gates", "ls", "--agent", "checkout-engineer"); strings.Contains(out, "campaign-writer") ||
+		!strings.Contains(out, "checkout-engineer") {
+		t.Errorf("%s", out)
+	}
+	dead := regexp.MustCompile(`(?m)^(delivery_\S+) +dead`).FindStringSubmatch(
+		mustRun(t, p.dir, "deliveries", "ls", "--status", "dead"))
+	if dead == nil {
+		t.Fatal(mustRun(t, p.dir, "deliveries", "ls"))
+	}
+	if out := mustRun(t, p.dir, "deliveries", "show", dead[1]); !strings.Contains(out, "410") {
+		t.Errorf("%s", out)
+	}
+	if out := mustRun(t, p.dir, "deliveries", "resend", dead[1]); !strings.Contains(out, "will be sent again") {
+		t.Errorf("%s", out)
+	}
+	if code, out := run(t, p.dir, "deliveries", "show", "delivery_x"); code == 0 || !strings.Contains(out, "delivery_x") {
+		t.Errorf("%d %s", code, out)
+	}
+}
+
+// TestDoctorShowsTheRunningServer: its flags, not those of the doctor, and what waits for a restart.
+func TestDoctorShowsTheRunningServer(t *testing.T) {
+	t.Parallel()
+	p := up(t, t.TempDir(), "--log-level", "debug")
+	mustRun(t, p.dir, "config", "set", "ledger.retention", "90d")
+	out := mustRun(t, p.dir, "doctor")
+	if !strings.Contains(out, "of the server that is running at "+p.url) ||
+		!regexp.MustCompile(`log\.level +debug +--log-level`).MatchString(out) ||
+		!strings.Contains(out, `ledger.retention is "none" in the running server and "90d" in the file. Restart the `+
+			`server.`) {
+		t.Errorf("%s", out)
+	}
+	p.stop()
+	if out := mustRun(t, p.dir, "doctor"); !strings.Contains(out, "as the next start of the server would read it") {
+		t.Errorf("%s", out)
 	}
 }

@@ -13,15 +13,6 @@ import (
 	"signalbox/internal/roster"
 )
 
-// newAgents is the group `agents`. Reading is open to every operator; the server refuses
-// changes from viewers, and hides agents of other workspaces from confined operators.
-// The command line checks neither: the rule is in one place.
-func newAgents(a *command.App) *command.Command {
-	return command.Group("agents", "The agents: list, add, show, change, suspend, remove",
-		newAgentsLs(a), newAgentsAdd(a), newAgentsShow(a), newAgentsSet(a), newAgentsSuspend(a, true),
-		newAgentsSuspend(a, false), newAgentsRm(a))
-}
-
 // agentArgument completes the usage error "`signalbox agents show` takes …".
 const agentArgument = "the name of the agent"
 

@@ -68,16 +68,79 @@ func newRoot(a *command.App) *cobra.Command {
 	flags.StringVar(&a.Server, "server", "", "the server's address (SIGNALBOX_SERVER)")
 	flags.StringVar(&a.Data, "data", "", "the data folder (SIGNALBOX_DATA, ./signalbox-data)")
 	root.AddCommand(
-		newUp(a), newLogin(a), newStatus(a), newDoctor(a), newConfig(a),
-		newGates(a), screen.NewTop(a), task.New(a), newMCP(a), newCounters(a), newPolicy(a), newSessions(a), newDeliveries(a),
-		newAgents(a), newKeys(a), newOperators(a), newOwners(a), newWorkspaces(a), newNotify(a), newProxy(a),
-		run.New(a), newLedger(a), harness.New(a), hook.New(a), mail.New(a),
+		newUp(a), newLogin(a), newStatus(a), newDoctor(a),
+		screen.NewTop(a), task.New(a), newMCP(a), newCounters(a),
+		run.New(a), harness.New(a), hook.New(a), mail.New(a),
 		newConform(a), bench.New(a), demo.New(a), newVersion(a),
 	)
+	root.AddCommand(groups(a)...)
 	ownHelp(root)
 	alias(root)
 	complete(a, root)
 	return root
+}
+
+// groups are the commands that only have sub-commands and are no package of their own. Each sub-command is in
+// the file of its group.
+func groups(a *command.App) []*cobra.Command {
+	return []*cobra.Command{
+		// The group `agents`. Reading is open to every operator; the server refuses
+		// changes from viewers, and hides agents of other workspaces from confined operators.
+		// The command line checks neither: the rule is in one place.
+		command.Group("agents", "The agents: list, add, show, change, suspend, remove",
+			newAgentsLs(a), newAgentsAdd(a), newAgentsShow(a), newAgentsSet(a), newAgentsSuspend(a, true),
+			newAgentsSuspend(a, false), newAgentsRm(a)),
+		// The group `config`. These commands read and write files and need no
+		// server. They work on the configuration that the next start would use; `doctor` shows
+		// the one that the running server uses.
+		command.Group("config", "The configuration: show what is in force, set a key, check a file",
+			newConfigShow(a), newConfigSet(a), newConfigCheck(a)),
+		// The group `deliveries`: the queue of outgoing calls. A delivery is
+		// retried by the server until it succeeds or is given up; nothing here has to run for
+		// that.
+		command.Group("deliveries", "Outgoing calls, such as webhooks and notifications: list, show, resend",
+			newDeliveriesLs(a), newDeliveriesShow(a), newDeliveriesResend(a)),
+		// The group `gates`. A gate is a decision that people owe an agent,
+		// whichever protocol it came through, so these commands know no protocol.
+		command.Group("gates", "The decisions that people owe: list, show, approve, reject, watch",
+			newGatesLs(a), newGatesShow(a), newGatesDecide(a, true), newGatesDecide(a, false), screen.NewWatch(a)),
+		// The group `keys`. The server stores the SHA-256 of a key and a hint of it;
+		// the secret exists only in the answer that issued it.
+		command.Group("keys", "The keys of agents, operators and owners: issue, list, rotate, revoke",
+			newKeysIssue(a), newKeysLs(a), newKeysRotate(a), newKeysRevoke(a)),
+		// The group `ledger`. `tail`, `export` and `prove` ask the server; `verify`
+		// works offline; `rebuild` opens the database itself.
+		command.Group("ledger", "The log book: tail, export, verify, prove, rebuild",
+			newLedgerTail(a), newLedgerExport(a), newLedgerVerify(a), newLedgerProve(a), newLedgerRebuild(a)),
+		// The group `notify`. Channels are configuration, so they cannot be added
+		// here; they are read at the start of the server.
+		command.Group("notify", "Notification channels: list, test, secret",
+			newNotifyLs(a), newNotifyTest(a), newNotifySecret(a)),
+		// The group `operators`. The first admin is made by the first start of
+		// the server, whose token is in the data folder; all others are added here.
+		command.Group("operators", "The people who decide: list, add, change, remove, new token",
+			newOperatorsLs(a), newOperatorsAdd(a), newOperatorsSet(a), newOperatorsRm(a), newOperatorsToken(a)),
+		// The group `owners`. An owner can register agents with a key, and can do
+		// nothing else: no gate, no ledger, no other owner's agents.
+		command.Group("owners", "The people and teams who may register agents: list, add, remove, new key",
+			newOwnersLs(a), newOwnersAdd(a), newOwnersRm(a), newOwnersKey(a)),
+		// The group `policy`. `check` and `test --policy` need no server. The
+		// others ask the server, which alone decides what is in force.
+		command.Group("policy", "The rules: check, test, replay, apply, show",
+			newPolicyCheck(a), newPolicyApply(a), newPolicyShow(a), newPolicyTest(a), newPolicyReplay(a)),
+		// The group `proxy`: settings of the model proxy. The calls themselves are
+		// in the ledger.
+		command.Group("proxy", "The model proxy: the providers' keys, and how agents' calls are treated",
+			newProxyKey(a), newProxyAgent(a)),
+		// The group `sessions`. A session is one supervised run of an agent that
+		// speaks AHP, or whose hooks ask through AHP.
+		command.Group("sessions", "Sessions of supervised agents: list, show",
+			newSessionsLs(a), newSessionsShow(a)),
+		// The group `workspaces`. Workspaces cannot be removed: entries in the
+		// ledger belong to them.
+		command.Group("workspaces", "The workspaces, each walled off from the others: list, add",
+			newWorkspacesLs(a), newWorkspacesAdd(a)),
+	}
 }
 
 // Commands returns the tree of commands for programs that describe it, such as the

@@ -2,23 +2,244 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
 
+	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
 	"signalbox/internal/cli/output"
 	"signalbox/internal/fault"
+	"signalbox/internal/ledger"
 	"signalbox/internal/server"
 )
 
-// newConfig is the group `config`. These commands read and write files and need no
-// server. They work on the configuration that the next start would use; `doctor` shows
-// the one that the running server uses.
-func newConfig(a *command.App) *command.Command {
-	return command.Group("config", "The configuration: show what is in force, set a key, check a file",
-		newConfigShow(a), newConfigSet(a), newConfigCheck(a))
+// finding is the result of one check. Text says what was found, and for a problem what
+// to do about it. A missing thing that the first start will make is not a problem: OK is
+// true.
+type finding struct {
+	What string `json:"what"`
+	OK   bool   `json:"ok"`
+	Text string `json:"text"`
+}
+
+// newDoctor checks this machine and, if it can be reached, the server. It changes
+// nothing and may run beside the server. Problems make the exit code 1, so that it can
+// be used in scripts; notes about the configuration do not.
+func newDoctor(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
+		Use: "doctor", Short: "Check this machine and the server, and show the configuration in force",
+		Args: command.NoArguments(),
+	})
+	flags := command.AddConfigFlags(c, "listen", "db")
+	c.RunE = func(c *command.Command, _ []string) error {
+		config, err := flags.Load(a, c)
+		if err != nil {
+			return err
+		}
+		found := examineAll(c.Context(), a, config)
+		// The running server is the authority on its own settings. What this command
+		// reads may differ from it: other flags, another environment, a file that was
+		// edited since.
+		settings, of := config.InForce(), "as the next start of the server would read it"
+		if running, at := runningSettings(c.Context(), a); running != nil {
+			config.Warnings = append(config.Warnings, changedSince(*running, settings)...)
+			settings, of = *running, "of the server that is running at "+at
+		}
+		report := map[string]any{"findings": found, "settings": settings.Settings, "of": of, "warnings": config.Warnings}
+		err = a.Show(report, func(w output.Printer) {
+			for _, f := range found {
+				mark := "ok  "
+				if !f.OK {
+					mark = "BAD "
+				}
+				w.Print("%s %-11s %s", mark, f.What, f.Text)
+			}
+			for _, warning := range config.Warnings {
+				w.Print("note %-11s %s", "settings", warning)
+			}
+			w.Print("\nThe configuration, %s:\n", of)
+			printSettings(w, settings)
+		})
+		for _, f := range found {
+			if err == nil && !f.OK {
+				return fault.New(fault.Conflict, "Some checks failed; see the lines marked BAD.")
+			}
+		}
+		return err
+	}
+	return c
+}
+
+// runningSettings returns the configuration of the running server and its address.
+// Settings are nil if no server can be reached, or if the token's role may not read
+// them; the caller then shows what the next start would use.
+func runningSettings(ctx context.Context, a *command.App) (settings *server.SettingList, at string) {
+	cl, err := a.Client()
+	if err != nil || cl.Call(ctx, api.Get("/ops/settings"), &settings) != nil {
+		return nil, ""
+	}
+	return settings, cl.Base
+}
+
+// changedSince warns of settings that were changed in the file after the server had read
+// it. Values from a flag or from the environment of `up` are left out: they override the
+// file, and this process has neither of them.
+func changedSince(running, read server.SettingList) (warnings []string) {
+	inForce := map[string]server.SettingValue{}
+	for _, s := range running.Settings {
+		inForce[s.Key] = s
+	}
+	for _, s := range read.Settings {
+		r := inForce[s.Key]
+		if r.Value != s.Value && ofFile(r.Source) && ofFile(s.Source) {
+			warnings = append(warnings, fmt.Sprintf("%s is %q in the running server and %q in the file. Restart the server.",
+				s.Key, r.Value, s.Value))
+		}
+	}
+	return warnings
+}
+
+// ofFile reports whether the configuration file decides about a value: its source is
+// FILE:LINE, or it is the default, which the file could have overridden.
+func ofFile(source string) bool {
+	line := source[strings.LastIndexByte(source, ':')+1:]
+	_, err := strconv.Atoi(line)
+	return err == nil || source == "default"
+}
+
+// examineAll runs the checks from the bottom up. A full disk explains a broken database,
+// so the first BAD line is the one to look at first.
+func examineAll(ctx context.Context, a *command.App, config *server.Config) []finding {
+	return []finding{
+		examineFolder(config),
+		examineDisk(config),
+		examineDatabase(ctx, config),
+		examineKey(config),
+		examineServer(ctx, a),
+	}
+}
+
+// bad is the finding for an error. It prints the message that is meant for people and
+// leaves the cause out.
+func bad(what string, err error) finding {
+	return finding{what, false, fault.From(err).Message}
+}
+
+// examineFolder tries to create a file. Permission bits alone would not tell: the file
+// system may be mounted read-only, or an ACL may forbid it.
+func examineFolder(config *server.Config) finding {
+	f, err := os.CreateTemp(config.Data, ".doctor-*")
+	if os.IsNotExist(err) {
+		return finding{"data folder", true, config.Data + " does not exist yet; `signalbox up` creates it"}
+	}
+	if err != nil {
+		return finding{"data folder", false, "this user cannot write to " + config.Data}
+	}
+	_ = f.Close()
+	_ = os.Remove(f.Name())
+	return finding{"data folder", true, config.Data + " can be written to"}
+}
+
+// examineDisk reads the free space that this user may use. The folder may not exist yet,
+// so it goes up to the nearest parent that does. Less than 512 MB counts as a problem:
+// SQLite needs room for its write-ahead log, and a full disk stops all writes.
+func examineDisk(config *server.Config) finding {
+	dir := config.Data
+	for {
+		var s syscall.Statfs_t
+		if err := syscall.Statfs(dir, &s); err == nil {
+			free := s.Bavail * uint64(s.Bsize) >> 20
+			return finding{"disk", free > 512, fmt.Sprintf("%s MB free", output.Thousands(int64(free)))}
+		}
+		if parent := filepath.Dir(dir); parent != dir {
+			dir = parent
+			continue
+		}
+		return finding{"disk", false, "cannot read the free space"}
+	}
+}
+
+// examineDatabase opens the database as the server would, but never creates or migrates
+// it. The newest signed checkpoint is compared with the entries, which is fast; `ledger
+// verify` checks every body.
+func examineDatabase(ctx context.Context, config *server.Config) finding {
+	if config.DB.Reveal() == "" {
+		if _, err := os.Stat(filepath.Join(config.Data, server.DatabaseFile)); os.IsNotExist(err) {
+			return finding{"database", true, "SQLite, not created yet"}
+		}
+	}
+	db, err := server.OpenExisting(ctx, config)
+	if fault.Is(err, fault.NotFound) {
+		return finding{"database", true, "PostgreSQL, reached; no Signalbox in it yet"}
+	}
+	if err != nil {
+		return bad("database", err)
+	}
+	defer db.Close()
+	var head int64
+	if err := db.Read.QueryRowContext(ctx, "SELECT seq FROM ledger_head WHERE id = 1").Scan(&head); err != nil {
+		return bad("database", err)
+	}
+	if err := ledger.Compare(ctx, db, config.Data); err != nil {
+		return bad("database", err)
+	}
+	return finding{"database", true, fmt.Sprintf("%s, %s entries, as they were signed", db.Name(), output.Thousands(head))}
+}
+
+// examineKey checks the file of the private signing key. A node without it serves and
+// writes, but does not sign checkpoints; that is right for some nodes of a cluster, and
+// a loss on a single node, so it is reported. A key that others can read lets them forge
+// checkpoints.
+func examineKey(config *server.Config) finding {
+	private := filepath.Join(config.Data, ledger.KeyFile)
+	info, err := os.Stat(private)
+	switch {
+	case os.IsNotExist(err):
+		if _, err := os.Stat(filepath.Join(config.Data, ledger.PublicKeyFile)); err == nil {
+			return finding{
+				"ledger key", false,
+				private + " is missing: this node does not sign checkpoints; copy it from the node " +
+					"that made the ledger, or from a backup",
+			}
+		}
+		return finding{"ledger key", true, "not created yet"}
+	case err != nil:
+		return finding{"ledger key", false, "cannot look at " + private}
+	case info.Mode().Perm()&0o077 != 0:
+		return finding{"ledger key", false, "others can read " + private + "; run chmod 600 on it"}
+	}
+	return finding{"ledger key", true, private}
+}
+
+// examineServer asks the server for its status. A server that is not running is not a
+// problem: doctor is also run before the first start.
+func examineServer(ctx context.Context, a *command.App) finding {
+	cl, err := a.Client()
+	if err != nil {
+		return finding{"server", true, "not running here"}
+	}
+	var s server.Status
+	if err := cl.Call(ctx, api.Get("/ops/status"), &s); err != nil {
+		if fault.Is(err, api.Unreachable) {
+			return finding{"server", true, "not running at " + cl.Base}
+		}
+		return bad("server", err)
+	}
+	if !s.Ready {
+		return finding{"server", false, s.Problem}
+	}
+	return finding{
+		"server", true,
+		fmt.Sprintf("ready at %s, %s entries, %s under a checkpoint", cl.Base, output.Thousands(s.Entries),
+			output.Thousands(s.Checkpoint)),
+	}
 }
 
 // newConfigShow lists every key with its value and its source: a flag, a variable,

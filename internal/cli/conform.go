@@ -46,16 +46,18 @@ func (k *conformCommands) tokenFlag(c *command.Command, meaning string) {
 func (k *conformCommands) newSignal() *command.Command {
 	c := k.WithJSON(&command.Command{
 		Use: "signal URL", Short: "Run the cases of AMP v1.0 signals against a server",
-		Long: "Runs the cases of AMP v1.0 signals against the server at the address, and prints " +
-			"one\nline for every case that failed.\n\n" +
-			"With an admin's token all cases are run: rules for the kit's own agent are put in\n" +
-			"front of the policy and taken away afterwards, and gates are decided. Against the\n" +
-			"server that the other commands talk to, its token is used and an agent is made.\n\n" +
-			"Signals are recorded for good, in the deck conform and in those that the cases about\n" +
-			"project_id name. Gates that are open at the end are rejected; without an " +
-			"operator's\ntoken they stay, and the report lists them.",
-		Example: "  signalbox conform signal http://127.0.0.1:7446\n" +
-			"  signalbox conform signal https://amp.example.com --agent probe --key rs-amp-…",
+		Long: `Runs the cases of AMP v1.0 signals against the server at the address, and prints one
+line for every case that failed.
+
+With an admin's token all cases are run: rules for the kit's own agent are put in
+front of the policy and taken away afterwards, and gates are decided. Against the
+server that the other commands talk to, its token is used and an agent is made.
+
+Signals are recorded for good, in the deck conform and in those that the cases about
+project_id name. Gates that are open at the end are rejected; without an operator's
+token they stay, and the report lists them.`,
+		Example: `  signalbox conform signal http://127.0.0.1:7446
+  signalbox conform signal https://amp.example.com --agent probe --key rs-amp-…`,
 		Args: command.Exactly(1, "the address of a server, such as http://127.0.0.1:7446"),
 	})
 	k.agent.Add(c, "a key of the agent that signals")
@@ -106,9 +108,10 @@ func (k *conformCommands) newHarness() *command.Command {
 			"wss), a Unix socket, or a command to start.\n\n" +
 			"The harness has to decide as the cases expect: `signalbox policy apply` takes the\n" +
 			"policy that --fixture prints. Against the server that the other commands talk to, an\nagent is made.",
-		Example: "  signalbox conform harness --fixture >fixture.yaml && signalbox policy apply fixture.yaml\n" +
-			"  signalbox conform harness http://127.0.0.1:7446/ahp\n  signalbox conform harness ./signalbox-data/ahp.sock\n" +
-			"  signalbox conform harness \"signalbox harness stdio\" cases.json",
+		Example: `  signalbox conform harness --fixture >fixture.yaml && signalbox policy apply fixture.yaml
+  signalbox conform harness http://127.0.0.1:7446/ahp
+  signalbox conform harness ./signalbox-data/ahp.sock
+  signalbox conform harness "signalbox harness stdio" cases.json`,
 		Args: command.AtMost(2, "a harness to look at, and perhaps a file of cases"),
 	})
 	k.agent.Add(c, "a key of an agent, for an address")
@@ -167,13 +170,14 @@ func (k *conformCommands) harness(ctx context.Context, args []string) (report co
 func (k *conformCommands) newMail() *command.Command {
 	c := k.WithJSON(&command.Command{
 		Use: "mail URL", Short: "Run the cases of AMP v0.1.2 messaging against a provider",
-		Long: "Runs the cases of AMP v0.1.2 messaging against the provider at the address, and " +
-			"prints one\nline for every case that failed.\n\n" +
-			"Agents are registered for it, in a tenant of their own. With an operator's token the\n" +
-			"cases about owners, quarantine and suspension are run too; against the server that " +
-			"the\nother commands talk to, its token is used.",
-		Example: "  signalbox conform mail http://127.0.0.1:7446\n" +
-			"  signalbox conform mail https://mail.example.com --token sbx_op_…",
+		Long: `Runs the cases of AMP v0.1.2 messaging against the provider at the address, and prints one
+line for every case that failed.
+
+Agents are registered for it, in a tenant of their own. With an operator's token the
+cases about owners, quarantine and suspension are run too; against the server that the
+other commands talk to, its token is used.`,
+		Example: `  signalbox conform mail http://127.0.0.1:7446
+  signalbox conform mail https://mail.example.com --token sbx_op_…`,
 		Args: command.Exactly(1, "the address of a provider, such as http://127.0.0.1:7446"),
 	})
 	k.tokenFlag(c, "an operator's token, for the cases with owners, quarantine and suspension")
@@ -201,12 +205,15 @@ func (k *conformCommands) newMail() *command.Command {
 func (k *conformCommands) newTask() *command.Command {
 	c := k.WithJSON(&command.Command{
 		Use: "task FOLDER|URL", Short: "Run vectors of AMP/1.0 tasks through the engine, or against a server",
-		Long: "Runs the documents and scenarios in a folder (valid, invalid, scenarios) through the\n" +
-			"rules alone, with simulated time, or against a server, and prints one line for every\ncase that failed.\n\n" +
-			"A server takes an admin's token. Scenarios in which time passes are run where the\n" +
-			"server's clock can be set (clock.movable), and skipped elsewhere.",
-		Example: "  signalbox conform task ./vectors\n  signalbox conform task http://127.0.0.1:7446",
-		Args:    command.Exactly(1, "a folder with vectors, or the address of a server"),
+		Long: `Runs the documents and scenarios in a folder (valid, invalid, scenarios) through the
+rules alone, with simulated time, or against a server, and prints one line for every
+case that failed.
+
+A server takes an admin's token. Scenarios in which time passes are run where the
+server's clock can be set (clock.movable), and skipped elsewhere.`,
+		Example: `  signalbox conform task ./vectors
+  signalbox conform task http://127.0.0.1:7446`,
+		Args: command.Exactly(1, "a folder with vectors, or the address of a server"),
 	})
 	folder := c.Flags().String("vectors", "", "a folder with vectors, for a server; our own when absent")
 	k.tokenFlag(c, "an admin's token, for a server")
@@ -256,9 +263,9 @@ func (k *conformCommands) tasks(ctx context.Context, address string, vectors fs.
 func (k *conformCommands) newRun() *command.Command {
 	c := k.WithJSON(&command.Command{
 		Use: "run DIR", Short: "Check the engines against recorded runs in a folder",
-		Long: "Translates every recorded stream in the folder (NAME.jsonl) and compares the events with\n" +
-			"those that are expected (NAME.expected.json), and checks argv.cases.json,\n" +
-			"resume.cases.json and titles.cases.json if they are there.",
+		Long: `Translates every recorded stream in the folder (NAME.jsonl) and compares the events with
+those that are expected (NAME.expected.json), and checks argv.cases.json,
+resume.cases.json and titles.cases.json if they are there.`,
 		Args: command.Exactly(1, "a folder with recorded runs"),
 	})
 	c.RunE = func(_ *command.Command, args []string) error {

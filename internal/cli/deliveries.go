@@ -12,14 +12,6 @@ import (
 	"signalbox/internal/deliver"
 )
 
-// newDeliveries is the group `deliveries`: the queue of outgoing calls. A delivery is
-// retried by the server until it succeeds or is given up; nothing here has to run for
-// that.
-func newDeliveries(a *command.App) *command.Command {
-	return command.Group("deliveries", "Outgoing calls, such as webhooks and notifications: list, show, resend",
-		newDeliveriesLs(a), newDeliveriesShow(a), newDeliveriesResend(a))
-}
-
 // deliveryPath is the path of a delivery in the API. The id comes from the command line,
 // so it is escaped: a slash must not turn it into another path.
 func deliveryPath(id string) string { return "/ops/deliveries/" + url.PathEscape(id) }

@@ -12,18 +12,10 @@ import (
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
 	"signalbox/internal/cli/output"
-	"signalbox/internal/cli/screen"
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
 	"signalbox/internal/wire"
 )
-
-// newGates is the group `gates`. A gate is a decision that people owe an agent,
-// whichever protocol it came through, so these commands know no protocol.
-func newGates(a *command.App) *command.Command {
-	return command.Group("gates", "The decisions that people owe: list, show, approve, reject, watch",
-		newGatesLs(a), newGatesShow(a), newGatesDecide(a, true), newGatesDecide(a, false), screen.NewWatch(a))
-}
 
 // newGatesLs prints one page, in the order of the inbox. Pending gates nearly always fit on it,
 // and the output says if they do not. Decided ones do not fit; use --status with a filter.

@@ -11,13 +11,6 @@ import (
 	"signalbox/internal/roster"
 )
 
-// newKeys is the group `keys`. The server stores the SHA-256 of a key and a hint of it;
-// the secret exists only in the answer that issued it.
-func newKeys(a *command.App) *command.Command {
-	return command.Group("keys", "The keys of agents, operators and owners: issue, list, rotate, revoke",
-		newKeysIssue(a), newKeysLs(a), newKeysRotate(a), newKeysRevoke(a))
-}
-
 // newKeysIssue adds a key beside those that the agent has. Several processes of one
 // agent can each have their own, which can be revoked alone. The agent's own limit
 // applies to all its keys together; --rate-limit can only lower it for this key.

@@ -18,20 +18,14 @@ import (
 	"signalbox/internal/wire"
 )
 
-// newLedger is the group `ledger`. `tail`, `export` and `prove` ask the server; `verify`
-// works offline; `rebuild` opens the database itself.
-func newLedger(a *command.App) *command.Command {
-	return command.Group("ledger", "The log book: tail, export, verify, prove, rebuild",
-		newLedgerTail(a), newLedgerExport(a), newLedgerVerify(a), newLedgerProve(a), newLedgerRebuild(a))
-}
-
 // newLedgerTail prints the last entries in their order, and with -f all that follow.
 // Following begins after the last entry of the first answer, so none is missed or
 // printed twice between the two calls.
 func newLedgerTail(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "tail", Short: "Print the last entries, and with -f those that follow", Args: command.NoArguments(),
-		Example: "  signalbox ledger tail -f\n  signalbox ledger tail --kind agent.added --body",
+		Example: `  signalbox ledger tail -f
+  signalbox ledger tail --kind agent.added --body`,
 	})
 	n := c.Flags().IntP("lines", "n", 20, "how many of the last entries")
 	follow := c.Flags().BoolP("follow", "f", false, "go on printing entries as they are written")
@@ -165,10 +159,11 @@ func newLedgerExport(a *command.App) *command.Command {
 // hashes of others, no body, so it can be given to somebody who must not see the ledger.
 func newLedgerProve(a *command.App) *command.Command {
 	c := &command.Command{
-		Use:     "prove SEQ",
-		Short:   "Write a proof that an entry is in the ledger, as a tlog-proof@v1 file",
-		Args:    command.Exactly(1, "the sequence number of an entry"),
-		Example: "  signalbox ledger prove 42 --out 42.tlog-proof\n  signalbox ledger verify 42.tlog-proof",
+		Use:   "prove SEQ",
+		Short: "Write a proof that an entry is in the ledger, as a tlog-proof@v1 file",
+		Args:  command.Exactly(1, "the sequence number of an entry"),
+		Example: `  signalbox ledger prove 42 --out 42.tlog-proof
+  signalbox ledger verify 42.tlog-proof`,
 	}
 	out := c.Flags().String("out", "", "the file to write; standard output when absent")
 	c.RunE = func(c *command.Command, args []string) error {
@@ -187,11 +182,12 @@ func newLedgerProve(a *command.App) *command.Command {
 func newLedgerRebuild(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "rebuild", Short: "Rebuild every table from the ledger; with --check only compare",
-		Long: "Rebuild every table from the ledger.\n\n" +
-			"With --check the tables are built beside the live ones and compared, and nothing is\n" +
-			"changed; the server may be running. Without it they are replaced in one transaction.\n" +
-			"On SQLite the server must be stopped for that. On PostgreSQL writes wait, and are\n" +
-			"refused when it takes longer than 15 seconds.",
+		Long: `Rebuild every table from the ledger.
+
+With --check the tables are built beside the live ones and compared, and nothing is
+changed; the server may be running. Without it they are replaced in one transaction.
+On SQLite the server must be stopped for that. On PostgreSQL writes wait, and are
+refused when it takes longer than 15 seconds.`,
 		Args: command.NoArguments(),
 	})
 	check := c.Flags().Bool("check", false, "compare, and change nothing")

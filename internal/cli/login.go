@@ -13,8 +13,8 @@ import (
 func newLogin(a *command.App) *command.Command {
 	return a.WithJSON(&command.Command{
 		Use: "login", Short: "Print an address that signs you in to the dashboard",
-		Long: "Print an address that signs the operator of your token in to the dashboard. It " +
-			"can be\nused once, within five minutes.",
+		Long: `Print an address that signs the operator of your token in to the dashboard. It can be
+used once, within five minutes.`,
 		Args: command.NoArguments(),
 		RunE: func(c *command.Command, _ []string) error {
 			return command.Ask(c.Context(), a, api.Post("/ops/login", nil), func(w output.Printer, made web.Login) {

@@ -8,13 +8,6 @@ import (
 	"signalbox/internal/notify"
 )
 
-// newNotify is the group `notify`. Channels are configuration, so they cannot be added
-// here; they are read at the start of the server.
-func newNotify(a *command.App) *command.Command {
-	return command.Group("notify", "Notification channels: list, test, secret",
-		newNotifyLs(a), newNotifyTest(a), newNotifySecret(a))
-}
-
 // newNotifyLs lists the channels that the running server has, not those in the file.
 func newNotifyLs(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{Use: "ls", Short: "List the channels", Args: command.NoArguments()})

@@ -19,13 +19,6 @@ import (
 	"signalbox/internal/wire"
 )
 
-// newPolicy is the group `policy`. `check` and `test --policy` need no server. The
-// others ask the server, which alone decides what is in force.
-func newPolicy(a *command.App) *command.Command {
-	return command.Group("policy", "The rules: check, test, replay, apply, show",
-		newPolicyCheck(a), newPolicyApply(a), newPolicyShow(a), newPolicyTest(a), newPolicyReplay(a))
-}
-
 // fileArgument is what the commands take that read a policy.
 const fileArgument = "a policy file, or - for standard input"
 
@@ -220,10 +213,16 @@ func newPolicyTest(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use:   "test TESTS",
 		Short: "Run a file of examples with the verdicts you expect", Args: command.Exactly(1, "a file of tests"),
-		Long: "Runs a file of examples against a policy file, or against the policy in force.\n\n" +
-			"  version: 1\n  tests:\n    - name: a newsletter waits for a person\n      point: signal\n" +
-			"      event: {declared: true, proposed_action: Send it}\n      agent: {name: writer, trust: standard}\n" +
-			"      recent: {signals: {10m: 3}}\n      expect: {then: gate, rule: confirm-declared-gates}",
+		Long: `Runs a file of examples against a policy file, or against the policy in force.
+
+  version: 1
+  tests:
+    - name: a newsletter waits for a person
+      point: signal
+      event: {declared: true, proposed_action: Send it}
+      agent: {name: writer, trust: standard}
+      recent: {signals: {10m: 3}}
+      expect: {then: gate, rule: confirm-declared-gates}`,
 	})
 	file := c.Flags().String("policy", "", "the policy to test; the one in force when absent")
 	c.RunE = func(c *command.Command, args []string) error {

@@ -14,13 +14,6 @@ import (
 	"signalbox/internal/proxy"
 )
 
-// newProxy is the group `proxy`: settings of the model proxy. The calls themselves are
-// in the ledger.
-func newProxy(a *command.App) *command.Command {
-	return command.Group("proxy", "The model proxy: the providers' keys, and how agents' calls are treated",
-		newProxyKey(a), newProxyAgent(a))
-}
-
 // newProxyKey is the group `proxy key`. The server encrypts these keys with the key of
 // its data folder and gives them to nobody, not even to admins: there is no command that
 // prints one.
@@ -95,10 +88,11 @@ func printProviderKeys(w output.Printer, all proxy.ProviderKeys) {
 func newProxyAgent(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "agent NAME", Short: "Show or set how an agent's calls through the proxy are treated",
-		Long: "Shows how an agent's calls are treated. With flags, sets what they name; the other\n" +
-			"settings stay as they are.",
-		Example: "  signalbox proxy agent coder --soft-reject\n  signalbox proxy agent coder --provider-key-file key.txt",
-		Args:    command.Exactly(1, "the name of the agent"),
+		Long: `Shows how an agent's calls are treated. With flags, sets what they name; the other
+settings stay as they are.`,
+		Example: `  signalbox proxy agent coder --soft-reject
+  signalbox proxy agent coder --provider-key-file key.txt`,
+		Args: command.Exactly(1, "the name of the agent"),
 	})
 	workspace := workspaceFlag(c)
 	mode := c.Flags().String("mode", "", "hold keeps a call open until it is decided, async answers 202 at once")

@@ -13,13 +13,6 @@ import (
 	"signalbox/internal/wire"
 )
 
-// newSessions is the group `sessions`. A session is one supervised run of an agent that
-// speaks AHP, or whose hooks ask through AHP.
-func newSessions(a *command.App) *command.Command {
-	return command.Group("sessions", "Sessions of supervised agents: list, show",
-		newSessionsLs(a), newSessionsShow(a))
-}
-
 // newSessionsLs lists one page of sessions, by when they began.
 func newSessionsLs(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{

@@ -16,8 +16,9 @@ import (
 func newUp(a *command.App) *command.Command {
 	c := &command.Command{
 		Use: "up", Short: "Start the server",
-		Long: "Start the server and serve until Ctrl-C or SIGTERM.\n\n" +
-			"The first start creates everything it needs in the data folder.",
+		Long: `Start the server and serve until Ctrl-C or SIGTERM.
+
+The first start creates everything it needs in the data folder.`,
 		Args: command.NoArguments(),
 	}
 	flags := command.AddConfigFlags(c, "listen", "db", "public_url", "tls.cert", "tls.key", "log.level", "log.format")

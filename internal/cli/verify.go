@@ -30,10 +30,11 @@ type verified struct {
 func newLedgerVerify(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "verify FILE", Short: "Check an export or a proof file, offline",
-		Long: "Check an export or a proof file, offline: every body against its record, every\n" +
-			"record against the tree, the tree against the signed checkpoint.\n\n" +
-			"The key and a checkpoint to compare with are taken from the data folder if they are\n" +
-			"not given. A checkpoint that is given must be covered by the file.",
+		Long: `Check an export or a proof file, offline: every body against its record, every
+record against the tree, the tree against the signed checkpoint.
+
+The key and a checkpoint to compare with are taken from the data folder if they are
+not given. A checkpoint that is given must be covered by the file.`,
 		Args: command.Exactly(1, "a file made by `signalbox ledger export` or `signalbox ledger prove`"),
 	})
 	keyPath := c.Flags().String("key", "", "the file with the verifier key ("+ledger.PublicKeyFile+" in the data folder)")

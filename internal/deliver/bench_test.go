@@ -38,10 +38,7 @@ func benchDeliveries() int {
 // how fast they are served alone. It reports the round with the middle ratio: the two
 // runs of a round follow one another, and see the same machine.
 func BenchmarkDeliver(b *testing.B) {
-	for name, address := range map[string]func(testing.TB) string{
-		"sqlite":   storetest.SQLite,
-		"postgres": storetest.Postgres,
-	} {
+	for name, address := range storetest.Databases {
 		b.Run(name, func(b *testing.B) {
 			type round struct{ with, without float64 }
 			var rounds []round

@@ -37,10 +37,7 @@ func opening() gate.Opening {
 
 // BenchmarkOpen compares opening a gate with writing the same bytes to the ledger.
 func BenchmarkOpen(b *testing.B) {
-	for name, address := range map[string]func(testing.TB) string{
-		"sqlite":   storetest.SQLite,
-		"postgres": storetest.Postgres,
-	} {
+	for name, address := range storetest.Databases {
 		b.Run(name, func(b *testing.B) {
 			n := start(b, address(b), b.TempDir())
 			sample := opening()
@@ -91,10 +88,7 @@ func BenchmarkOpen(b *testing.B) {
 
 // BenchmarkWait measures how long a decision takes to reach its waiter among many.
 func BenchmarkWait(b *testing.B) {
-	for name, address := range map[string]func(testing.TB) string{
-		"sqlite":   storetest.SQLite,
-		"postgres": storetest.Postgres,
-	} {
+	for name, address := range storetest.Databases {
 		b.Run(name, func(b *testing.B) {
 			const waiters, decided = 10_000, 500
 			n := start(b, address(b), b.TempDir())
@@ -136,10 +130,7 @@ func BenchmarkWait(b *testing.B) {
 // BenchmarkInbox measures the first page of the inbox among a million gates, and of
 // what a filter leaves of it: the gates that it selects come last of all.
 func BenchmarkInbox(b *testing.B) {
-	for name, address := range map[string]func(testing.TB) string{
-		"sqlite":   storetest.SQLite,
-		"postgres": storetest.Postgres,
-	} {
+	for name, address := range storetest.Databases {
 		b.Run(name, func(b *testing.B) {
 			n := start(b, address(b), b.TempDir())
 			const each, all = 500, 1_000_000

@@ -216,10 +216,7 @@ func filled(b *testing.B, address string, n int64) node {
 
 // BenchmarkGrowth compares writing to a long ledger with writing to a short one.
 func BenchmarkGrowth(b *testing.B) {
-	for name, address := range map[string]func(testing.TB) string{
-		"sqlite":   storetest.SQLite,
-		"postgres": storetest.Postgres,
-	} {
+	for name, address := range storetest.Databases {
 		b.Run(name, func(b *testing.B) {
 			long, short := filled(b, address(b), 1_000_000), filled(b, address(b), 10_000)
 			versus(b, callers, ledgerSave(long), ledgerSave(short))

@@ -15,10 +15,7 @@ import (
 // BenchmarkRoute routes signed messages among 40 agents from 16 callers, each verified,
 // decided upon and durable.
 func BenchmarkRoute(b *testing.B) {
-	for name, address := range map[string]func(testing.TB) string{
-		"sqlite":   storetest.SQLite,
-		"postgres": storetest.Postgres,
-	} {
+	for name, address := range storetest.Databases {
 		b.Run(name, func(b *testing.B) {
 			n := mailtest.Start(b, address(b), func(o *mail.Options) { o.QueueCap = 1 << 40 })
 			var agents []*mailtest.Agent

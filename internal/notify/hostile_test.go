@@ -9,9 +9,7 @@ import (
 
 	"signalbox/internal/gate"
 	"signalbox/internal/notify"
-	"signalbox/internal/notify/slack"
 	"signalbox/internal/store/storetest"
-	"signalbox/internal/wire"
 )
 
 // hostile is what an agent might write.
@@ -29,13 +27,7 @@ var hostile = map[string]string{
 
 func TestWhatAgentsWriteIsHarmless(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
-		app, hook, tg, nt := newSlackAPI(t), newSlackAPI(t), newTelegramAPI(t), newReceiver(t)
-		n := start(t, address, func(n *node) []notify.Channel {
-			return []notify.Channel{
-				app.app(n), slack.NewHook(wire.NewSecret(hook.url+"/hook/T1/B1/a-secret-path"), n.client),
-				tg.bot(n), nt.topic(n),
-			}
-		})
+		n, app, hook, tg, nt := startWithChannels(t, address)
 		for name, text := range hostile {
 			t.Run(name, func(t *testing.T) {
 				id := n.open(func(o *gate.Opening) {

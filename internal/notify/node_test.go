@@ -15,8 +15,10 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/ledger/ledgertest"
 	"signalbox/internal/notify"
+	"signalbox/internal/notify/slack"
 	"signalbox/internal/roster"
 	"signalbox/internal/testbed"
+	"signalbox/internal/wire"
 )
 
 var key = bytes.Repeat([]byte("k"), 32)
@@ -222,4 +224,19 @@ func (c calls) none() {
 		c.t.Errorf("%s was called, and nothing should be: %v", got.method, got.values)
 	default:
 	}
+}
+
+// startWithChannels starts a node that tells an app of Slack, an incoming webhook of Slack, Telegram and ntfy.
+func startWithChannels(t *testing.T, address string) (
+	n *node, app, hook *slackAPI, tg *telegramAPI, nt *receiver,
+) {
+	t.Helper()
+	app, hook, tg, nt = newSlackAPI(t), newSlackAPI(t), newTelegramAPI(t), newReceiver(t)
+	n = start(t, address, func(n *node) []notify.Channel {
+		return []notify.Channel{
+			app.app(n), slack.NewHook(wire.NewSecret(hook.url+"/hook/T1/B1/a-secret-path"), n.client),
+			tg.bot(n), nt.topic(n),
+		}
+	})
+	return n, app, hook, tg, nt
 }

@@ -133,13 +133,7 @@ func TestAProgramIsToldOfEverythingAndCanCheckIt(t *testing.T) {
 
 func TestADecisionElsewhereReachesEveryChannel(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
-		app, hook, tg, nt := newSlackAPI(t), newSlackAPI(t), newTelegramAPI(t), newReceiver(t)
-		n := start(t, address, func(n *node) []notify.Channel {
-			return []notify.Channel{
-				app.app(n), slack.NewHook(wire.NewSecret(hook.url+"/hook/T1/B1/a-secret-path"), n.client),
-				tg.bot(n), nt.topic(n),
-			}
-		})
+		n, app, hook, tg, nt := startWithChannels(t, address)
 		id := n.open()
 		_, buttons := read(t, hook.next("hook").values["blocks"])
 		if len(buttons) != 1 || buttons["signalbox_open"].URL != base+"/ui/inbox/"+id {

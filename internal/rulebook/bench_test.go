@@ -26,10 +26,7 @@ func BenchmarkReplay(b *testing.B) {
 			"  - {name: many, on: [action], when: 'recent.actions(\"1h\") > 1000000 || " +
 			"recent.cost(\"24h\") > 1e9', then: block}\n",
 	}
-	for database, address := range map[string]func(testing.TB) string{
-		"sqlite":   storetest.SQLite,
-		"postgres": storetest.Postgres,
-	} {
+	for database, address := range storetest.Databases {
 		b.Run(database, func(b *testing.B) {
 			n := start(b, address(b), b.TempDir())
 			n.apply("  []\n")

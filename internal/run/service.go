@@ -153,6 +153,15 @@ func findRow(tx *ledger.Tx, run string) (r row, err error) {
 	return r, err
 }
 
+// findRowInScope is findRow for a caller who may be confined to a workspace: a run of another one is not found.
+func findRowInScope(ctx context.Context, tx *ledger.Tx, run string) (row, error) {
+	r, err := findRow(tx, run)
+	if err == nil && !wire.InScope(ctx, r.workspace) {
+		err = noRun(run)
+	}
+	return r, err
+}
+
 // noRun is the error about a run that does not exist, or that the caller may not see.
 func noRun(run string) error {
 	return fault.New(fault.NotFound, "There is no run %.80q. `signalbox runs ls` lists those there are.", run)
@@ -171,10 +180,7 @@ func (s *Runs) Report(ctx context.Context, who roster.Identity, run string, repo
 	}
 	var o Orders
 	err := s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-		r, err := findRow(tx, run)
-		if err == nil && !wire.InScope(ctx, r.workspace) {
-			err = noRun(run)
-		}
+		r, err := findRowInScope(ctx, tx, run)
 		if err != nil {
 			return err
 		}
@@ -261,10 +267,7 @@ func (s *Runs) Cancel(ctx context.Context, who roster.Identity, run, reason stri
 		reason = "cancelled by " + who.Name
 	}
 	err := s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-		r, err := findRow(tx, run)
-		if err == nil && !wire.InScope(ctx, r.workspace) {
-			err = noRun(run)
-		}
+		r, err := findRowInScope(ctx, tx, run)
 		if err != nil {
 			return err
 		}

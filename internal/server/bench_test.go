@@ -55,9 +55,7 @@ func BenchmarkSignal(b *testing.B) {
 			`{"status":"pending","gate_id":"gate_01jt4kzzzzzzzzzzzzzzzzzzzz","message":"Awaiting operator approval"}`)
 	}))
 	defer bare.Close()
-	for name, address := range map[string]func(testing.TB) string{"sqlite": func(testing.TB) string {
-		return ""
-	}, "postgres": storetest.Postgres} {
+	for name, address := range benchDatabases {
 		b.Run(name, func(b *testing.B) {
 			s := startBench(b, address(b))
 			for b.Loop() {
@@ -223,9 +221,7 @@ func signalsPerSecond(b *testing.B, url, key string) float64 {
 // sent until the agent has the answer.
 func BenchmarkDecisionReaches(b *testing.B) {
 	const waiters, decided = 10_000, 500
-	for name, address := range map[string]func(testing.TB) string{"sqlite": func(testing.TB) string {
-		return ""
-	}, "postgres": storetest.Postgres} {
+	for name, address := range benchDatabases {
 		b.Run(name, func(b *testing.B) {
 			s := startChild(b, address(b))
 			client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
@@ -281,9 +277,7 @@ func BenchmarkDecisionReaches(b *testing.B) {
 // BenchmarkSignalAmongMany compares the latency of a signal, one at a time, on a server
 // with a million pending gates with that on an empty one. The two take turns.
 func BenchmarkSignalAmongMany(b *testing.B) {
-	for name, address := range map[string]func(testing.TB) string{"sqlite": func(testing.TB) string {
-		return ""
-	}, "postgres": storetest.Postgres} {
+	for name, address := range benchDatabases {
 		b.Run(name, func(b *testing.B) {
 			full := startBench(b, address(b), fillWithGates)
 			empty := startBench(b, address(b))
@@ -340,6 +334,11 @@ func (s *benchServer) goroutines(b *testing.B) (n int) {
 	}
 	b.Fatal("the server does not say how many goroutines it has")
 	return 0
+}
+
+// benchDatabases are the addresses for [startBench]: none makes the server's own SQLite.
+var benchDatabases = map[string]func(testing.TB) string{
+	"sqlite": func(testing.TB) string { return "" }, "postgres": storetest.Postgres,
 }
 
 // signal sends a signal, and says how long the answer took.

@@ -30,7 +30,6 @@ import (
 	"signalbox/internal/roster"
 	"signalbox/internal/server"
 	"signalbox/internal/store"
-	"signalbox/internal/store/storetest"
 	"signalbox/internal/testbed"
 )
 
@@ -111,9 +110,7 @@ func BenchmarkMail(b *testing.B) {
 			`{"id":"msg_1706648400_abc123abc123abc1","status":"queued","method":"relay","queued_at":"2026-01-30T10:00:00Z"}`)
 	}))
 	defer bare.Close()
-	for name, address := range map[string]func(testing.TB) string{"sqlite": func(testing.TB) string {
-		return ""
-	}, "postgres": storetest.Postgres} {
+	for name, address := range benchDatabases {
 		b.Run(name, func(b *testing.B) {
 			m := newMailers(b, startBench(b, address(b)), 40)
 			for b.Loop() {
@@ -260,9 +257,7 @@ func manyMessages() int {
 // server where a million messages wait, or as many as are wanted, with that on an empty
 // one. The two take turns.
 func BenchmarkMailAmongMany(b *testing.B) {
-	for name, address := range map[string]func(testing.TB) string{"sqlite": func(testing.TB) string {
-		return ""
-	}, "postgres": storetest.Postgres} {
+	for name, address := range benchDatabases {
 		b.Run(name, func(b *testing.B) {
 			full, empty := startBench(b, address(b), fillWithMail), startBench(b, address(b))
 			client := &http.Client{}

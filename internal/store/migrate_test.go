@@ -233,10 +233,7 @@ func TestTheSchemaReadsTheSameForTwoFreshDatabases(t *testing.T) {
 CREATE TABLE log (seq {bigint} PRIMARY KEY, record {blob} NOT NULL, n {bigint} NOT NULL DEFAULT 3, body {text}) {strict};
 CREATE INDEX log_body ON log (body, seq) WHERE body <> '';
 {append-only log seq record n / body}`)
-	for name, address := range map[string]func(testing.TB) string{
-		"sqlite":   storetest.SQLite,
-		"postgres": storetest.Postgres,
-	} {
+	for name, address := range storetest.Databases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			first := schema(t, storetest.Open(t, address(t), notes, table))

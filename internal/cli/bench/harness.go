@@ -32,8 +32,9 @@ so that stalls of the server show in the latencies.
 
 Decisions are recorded for good, in sessions whose names begin with bench-. Use a server
 that you set up for it.`,
-		Example: "  signalbox bench harness --connections 1 --compare\n  signalbox bench harness --rate 2000 --duration 30s",
-		Args:    command.NoArguments(),
+		Example: `  signalbox bench harness --connections 1 --compare
+  signalbox bench harness --rate 2000 --duration 30s`,
+		Args: command.NoArguments(),
 	})
 	b.agentFlags()
 	b.compareFlag("a server that only answers")

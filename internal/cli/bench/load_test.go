@@ -12,6 +12,7 @@ import (
 )
 
 func TestPercentilesAreRightToWithinOnePerCent(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		micros := rapid.SliceOfN(rapid.Int64Range(0, int64(time.Hour/time.Microsecond)), 1, 200).Draw(t, "microseconds")
 		var h, one, other histogram

@@ -38,8 +38,9 @@ fetched and acknowledged on the way.
 
 Messages are recorded for good, in the tenant bench. Use a server that you set up for it.
 The agents are removed at the end.`,
-		Example: "  signalbox bench mail --compare\n  signalbox bench mail --rate 2500 --duration 30s",
-		Args:    command.NoArguments(),
+		Example: `  signalbox bench mail --compare
+  signalbox bench mail --rate 2500 --duration 30s`,
+		Args: command.NoArguments(),
 	})
 	agents := b.command.Flags().Int("agents", 40, "how many agents write to one another at a time")
 	b.compareFlag("a bare HTTP handler")

@@ -31,8 +31,9 @@ in the latencies.
 Signals are recorded for good, in the deck bench. Use a server that you set up for it.
 With --gate each one opens a gate. The gates are rejected at the end with the operator's
 token, for a minute at most. Gates that are left then, or without a token, are counted.`,
-		Example: "  signalbox bench signal --compare\n  signalbox bench signal --rate 2000 --duration 30s",
-		Args:    command.NoArguments(),
+		Example: `  signalbox bench signal --compare
+  signalbox bench signal --rate 2000 --duration 30s`,
+		Args: command.NoArguments(),
 	})
 	b.agentFlags()
 	b.command.Flags().BoolVar(&b.gate, "gate", true, "ask for a gate with every signal")
@@ -133,33 +134,12 @@ func signals(agent, runs string, gated bool) func(int64) []byte {
 	return func(i int64) []byte { return fmt.Appendf(nil, "%s%d%s", before, i, after) }
 }
 
-// bareSignal is a payload, for a handler that only parses it.
-type bareSignal struct {
-	Version        string     `json:"amp_version"`
-	AgentID        string     `json:"agent_id"`
-	RunID          string     `json:"run_id"`
-	ProjectID      string     `json:"project_id"`
-	Status         string     `json:"status"`
-	Summary        string     `json:"summary"`
-	ProposedAction string     `json:"proposed_action"`
-	Artifacts      []wire.Raw `json:"artifacts"`
-	Model          string     `json:"model"`
-	InputTokens    int64      `json:"input_tokens"`
-	OutputTokens   int64      `json:"output_tokens"`
-	CostUSD        float64    `json:"cost_usd"`
-	StartedAt      time.Time  `json:"started_at"`
-	CompletedAt    time.Time  `json:"completed_at"`
-	Metadata       wire.Raw   `json:"metadata"`
-	GateRequired   bool       `json:"gate_required"`
-	WebhookURL     *string    `json:"webhook_url"`
-}
-
 // bareSignals measures a handler that reads and parses a signal and answers. The difference to the server
 // is what recording and deciding take.
 func (b *bench) bareSignals(ctx context.Context, l load) (Load, error) {
 	gateID := "gate_00000000000000000000000000"
 	return b.measureBare(ctx, l, "/amp/signal", func(w http.ResponseWriter, r *http.Request) {
-		var s bareSignal
+		var s signal.SignalDocument
 		err := wire.ReadJSON(w, r, 1<<20, &s)
 		if err == nil {
 			err = wire.Reply(w, http.StatusAccepted,

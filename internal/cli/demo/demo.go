@@ -71,7 +71,8 @@ func New(a *command.App) *command.Command {
 			"force decides about all of it and is left alone.\n\n" +
 			"The agents have the label demo=yes; what they did stays in the ledger. An operator named\n" + operator +
 			" decides a few of the gates, and is removed at the end.",
-		Example: "  signalbox demo\n  signalbox demo --once --workspace playground", Args: command.NoArguments(),
+		Example: `  signalbox demo
+  signalbox demo --once --workspace playground`, Args: command.NoArguments(),
 	}
 	once := c.Flags().Bool("once", false, "end after one round")
 	workspace := c.Flags().String("workspace", "default", "the workspace of the agents; created if it does not exist")

@@ -27,10 +27,11 @@ func New(a *command.App) *command.Command {
 func newStdio(a *command.App) *command.Command {
 	c := &command.Command{
 		Use: "stdio", Short: "An AHP harness on standard input and output, for an agent that starts its own",
-		Long: "A pipe to the running server, for an agent that starts its harness as a program. On the\n" +
-			"server's machine it uses the Unix socket in the data folder. Elsewhere, with --server or\n" +
-			"SIGNALBOX_SERVER, it uses a WebSocket with the agent's key in --key or SIGNALBOX_KEY.\n\n" +
-			"While the server cannot be reached, every event that asks for a decision is denied.",
+		Long: `A pipe to the running server, for an agent that starts its harness as a program. On the
+server's machine it uses the Unix socket in the data folder. Elsewhere, with --server or
+SIGNALBOX_SERVER, it uses a WebSocket with the agent's key in --key or SIGNALBOX_KEY.
+
+While the server cannot be reached, every event that asks for a decision is denied.`,
 		Args: command.NoArguments(),
 	}
 	key := c.Flags().String("key", "", "a key of the agent, for a server elsewhere (SIGNALBOX_KEY)")

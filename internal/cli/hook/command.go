@@ -205,8 +205,9 @@ func newInstall(a *command.App) *command.Command {
 			"puts it back.\n\n" +
 			"The hooks use the server that this command would use. With --wait the CLI waits that long\n" +
 			"for a person's decision; without it, the model is told to try again after a few seconds.",
-		Example: "  signalbox hook install claude-code\n  signalbox hook install codex --wait 10m\n" +
-			"  signalbox hook install gemini --project --server https://signalbox.example --key-file ~/.signalbox-key",
+		Example: `  signalbox hook install claude-code
+  signalbox hook install codex --wait 10m
+  signalbox hook install gemini --project --server https://signalbox.example --key-file ~/.signalbox-key`,
 		Args: command.Exactly(1, "the name of a CLI: "+strings.Join(Names(), ", ")),
 	}
 	f := asker{App: a}

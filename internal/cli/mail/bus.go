@@ -16,11 +16,11 @@ func (m *commands) newBus() *command.Command {
 	c := &command.Command{
 		Use:   "bus",
 		Short: "Serve the local bus, on which the processes of an agent share messages and mail", Args: command.NoArguments(),
-		Long: "Serves the local bus of the protocol until it is interrupted: JSON-RPC 2.0 over a Unix\n" +
-			"socket, one message a line. A component registers with bus.register, finds others with\n" +
-			"bus.discover, and sends with bus.send, bus.broadcast and bus.publish. amp.send sends mail,\n" +
-			"and mail that arrives is published to the topic amp.inbound. Settings are in bus.json;\n" +
-			"AMP_BUS_CONFIG, AMP_BUS_SOCKET and AMP_BUS_ENTITY override them.",
+		Long: `Serves the local bus of the protocol until it is interrupted: JSON-RPC 2.0 over a Unix
+socket, one message a line. A component registers with bus.register, finds others with
+bus.discover, and sends with bus.send, bus.broadcast and bus.publish. amp.send sends mail,
+and mail that arrives is published to the topic amp.inbound. Settings are in bus.json;
+AMP_BUS_CONFIG, AMP_BUS_SOCKET and AMP_BUS_ENTITY override them.`,
 	}
 	alone := c.Flags().Bool("no-mail", false, "without the gateway to mail")
 	c.RunE = func(c *command.Command, _ []string) error {

@@ -129,8 +129,8 @@ func (m *commands) init(name, tenant string) (*mailbox.Box, error) {
 func (m *commands) newRegister() *command.Command {
 	c := &command.Command{
 		Use: "register [NAME]", Short: "Register the agent with a provider, for an address",
-		Long: "Registers the agent with the server that --server or the data folder names, or with the\n" +
-			"provider in --provider. An agent that has no folder yet gets one.",
+		Long: `Registers the agent with the server that --server or the data folder names, or with the
+provider in --provider. An agent that has no folder yet gets one.`,
 		Args: command.AtMost(1, "at most one NAME"),
 	}
 	// The flags write into it; Server is added when the command runs.
@@ -292,9 +292,9 @@ func (m *commands) newTrust() *command.Command {
 	c := &command.Command{
 		Use:   "trust ADDRESS",
 		Short: "Accept the new key of a sender", Args: command.Exactly(1, "ADDRESS"),
-		Long: "The key of a sender is remembered from its first message on, and mail that is signed with\n" +
-			"another key is untrusted. Ask the sender, by another channel, whether the new key is its\n" +
-			"own. Then accept it with this command: mail that you fetch from then on is trusted.",
+		Long: `The key of a sender is remembered from its first message on, and mail that is signed with
+another key is untrusted. Ask the sender, by another channel, whether the new key is its
+own. Then accept it with this command: mail that you fetch from then on is trusted.`,
 	}
 	c.RunE = func(_ *command.Command, args []string) error {
 		b, err := m.open()
@@ -318,8 +318,8 @@ func (m *commands) newTrust() *command.Command {
 func (m *commands) newRotate() *command.Command {
 	c := &command.Command{
 		Use: "rotate", Short: "Replace the agent's keys, with all its providers", Args: command.NoArguments(),
-		Long: "Makes a new key pair, proves to every provider with the old key that the new one is the\n" +
-			"agent's, and uses it from then on. If a provider cannot be reached, run it again later.",
+		Long: `Makes a new key pair, proves to every provider with the old key that the new one is the
+agent's, and uses it from then on. If a provider cannot be reached, run it again later.`,
 	}
 	api := c.Flags().Bool("api-key", false, "replace the API keys instead; the old ones work for some time")
 	c.RunE = func(c *command.Command, _ []string) error {

@@ -63,8 +63,8 @@ func printLetters(w output.Printer, all []letter, none string) {
 func (m *commands) newFetch() *command.Command {
 	c := &command.Command{
 		Use: "fetch", Short: "Fetch new messages from the providers",
-		Long: "Fetches new messages, verifies and stores them, and acknowledges them. A message is on\n" +
-			"disk before it is acknowledged.",
+		Long: `Fetches new messages, verifies and stores them, and acknowledges them. A message is on
+disk before it is acknowledged.`,
 		Args: command.NoArguments(),
 	}
 	var f mailbox.Fetching
@@ -178,9 +178,9 @@ func (m *commands) find(folder, id string) (*mailbox.Box, *mailbox.Message, erro
 func (m *commands) newRead() *command.Command {
 	c := &command.Command{
 		Use: "read ID", Short: "Show a message and mark it as read",
-		Long: "Shows a message. A message from another tenant or provider, one that cannot be verified,\n" +
-			"and one with marks of prompt injection is shown in a wrapper, which says that it is data\n" +
-			"and no instruction. With --json, display has the wrapped text and payload the original.",
+		Long: `Shows a message. A message from another tenant or provider, one that cannot be verified,
+and one with marks of prompt injection is shown in a wrapper, which says that it is data
+and no instruction. With --json, display has the wrapped text and payload the original.`,
 		Args: command.Exactly(1, "ID"),
 	}
 	noMark := c.Flags().BoolP("no-mark", "n", false, "do not mark it as read")
@@ -263,8 +263,8 @@ func (m *commands) newRemove() *command.Command {
 func (m *commands) newDownload() *command.Command {
 	c := &command.Command{
 		Use: "download ID [ATTACHMENT]", Short: "Download the attachments of a message",
-		Long: "Downloads one attachment of a message, or all of them, and checks size and digest. Without\n" +
-			"--dest they go into the agent's folder.",
+		Long: `Downloads one attachment of a message, or all of them, and checks size and digest. Without
+--dest they go into the agent's folder.`,
 		Args: command.Between(1, 2, "ID, and perhaps ATTACHMENT"),
 	}
 	_ = c.Flags().Bool("all", true, "all attachments, the default")

@@ -29,9 +29,9 @@ func (m *commands) body(arg string) (string, error) {
 func (m *commands) newSend() *command.Command {
 	c := &command.Command{
 		Use: "send TO SUBJECT TEXT", Short: "Send a message",
-		Long: "Signs a message and sends it. TO is an address or a short form: bob is an agent of the\n" +
-			"same tenant, bob@acme one of another tenant of the same provider. If TEXT is -, the text\n" +
-			"is read from standard input.",
+		Long: `Signs a message and sends it. TO is an address or a short form: bob is an agent of the
+same tenant, bob@acme one of another tenant of the same provider. If TEXT is -, the text
+is read from standard input.`,
 		Args: command.Exactly(3, "TO, SUBJECT and TEXT"),
 	}
 	d := m.draftFlags(c)
@@ -58,8 +58,8 @@ func (m *commands) newSend() *command.Command {
 func (m *commands) newReply() *command.Command {
 	c := &command.Command{
 		Use: "reply ID TEXT", Short: "Reply to a message",
-		Long: "Replies to a message of the inbox, in its thread and with its priority. If TEXT is -, the\n" +
-			"text is read from standard input.",
+		Long: `Replies to a message of the inbox, in its thread and with its priority. If TEXT is -, the
+text is read from standard input.`,
 		Args: command.Exactly(2, "ID and TEXT"),
 	}
 	more := m.draftFlags(c)

@@ -12,6 +12,7 @@ import (
 
 // TestALineIsAsWideAsItsPlace: whatever agents write, no line runs into the next.
 func TestALineIsAsWideAsItsPlace(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		text, room := rapid.String().Draw(t, "text"), rapid.IntRange(1, 60).Draw(t, "room")
 		line := bold.of(output.Printable(text)) + faint.of("東京")

@@ -156,8 +156,8 @@ func (t *commands) newInstruct() *command.Command {
 		Use: "instruct TASK ACTION",
 		Short: "Instruct as the admin: terminate, suspend, approve_plan, reject_plan, " +
 			"uphold_verdict, override_verdict, reassign",
-		Example: "  signalbox tasks instruct T-2026-044 reassign --target executor\n" +
-			"  signalbox tasks instruct T-2026-044 override_verdict --decision approved --note \"I looked at it\"",
+		Example: `  signalbox tasks instruct T-2026-044 reassign --target executor
+  signalbox tasks instruct T-2026-044 override_verdict --decision approved --note "I looked at it"`,
 		Args: command.Exactly(2, "the id of a task, and an action"),
 	})
 	target := c.Flags().String("target", "", "the role that is reassigned")
@@ -180,7 +180,8 @@ func (t *commands) newExport() *command.Command {
 	c := &command.Command{
 		Use:   "export TASK",
 		Short: "Export everything about a task into one file, with proofs", Args: command.Exactly(1, "the id of a task"),
-		Example: "  signalbox tasks export T-2026-044 --out T-2026-044.bundle\n  signalbox tasks verify T-2026-044.bundle",
+		Example: `  signalbox tasks export T-2026-044 --out T-2026-044.bundle
+  signalbox tasks verify T-2026-044.bundle`,
 	}
 	out := c.Flags().String("out", "", "the file to write; standard output when absent")
 	c.RunE = func(c *command.Command, args []string) error {

@@ -30,6 +30,9 @@ func Each(t *testing.T, fn func(t *testing.T, address string)) {
 	})
 }
 
+// Databases are the two, by name, for benchmarks and for tests that do not run on [Each].
+var Databases = map[string]func(testing.TB) string{"sqlite": SQLite, "postgres": Postgres}
+
 // SQLite is the address of an empty SQLite database.
 func SQLite(t testing.TB) string {
 	t.Helper()

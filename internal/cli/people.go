@@ -11,13 +11,6 @@ import (
 	"signalbox/internal/roster"
 )
 
-// newOperators is the group `operators`. The first admin is made by the first start of
-// the server, whose token is in the data folder; all others are added here.
-func newOperators(a *command.App) *command.Command {
-	return command.Group("operators", "The people who decide: list, add, change, remove, new token",
-		newOperatorsLs(a), newOperatorsAdd(a), newOperatorsSet(a), newOperatorsRm(a), newOperatorsToken(a))
-}
-
 // operatorArgument completes the usage error of every command that takes a name.
 const operatorArgument = "the name of the operator"
 
@@ -76,9 +69,9 @@ func contacts(p roster.Person) string {
 func newOperatorsSet(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "set NAME", Short: "Set the ids under which chat channels and e-mail know an operator",
-		Long: "Set the ids under which chat channels and e-mail know an operator. Whoever presses a\n" +
-			"button in a channel votes as the operator with that id. Ids without a flag stay as they\n" +
-			"are; an empty one is removed.",
+		Long: `Set the ids under which chat channels and e-mail know an operator. Whoever presses a
+button in a channel votes as the operator with that id. Ids without a flag stay as they
+are; an empty one is removed.`,
 		Example: "  signalbox operators set ann --slack U024BE7LH --telegram 4711",
 		Args:    command.Exactly(1, operatorArgument),
 	})
@@ -131,4 +124,125 @@ func newOperatorsToken(a *command.App) *command.Command {
 			})
 	}
 	return c
+}
+
+// newOwnersLs lists owners; there are few, so the API has no pages for them.
+func newOwnersLs(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{Use: "ls", Short: "List the owners", Args: command.NoArguments()})
+	workspace := onlyWorkspaceFlag(c)
+	c.RunE = func(c *command.Command, _ []string) error {
+		return command.Ask(c.Context(), a, api.Get(api.InWorkspace("/ops/owners", *workspace)),
+			func(w output.Printer, all roster.OwnerList) {
+				none := "There are no owners. Add one with `signalbox owners add NAME`."
+				if *workspace != "" {
+					none = "There are no owners in workspace " + *workspace + "."
+				}
+				w.Table(none, []string{"NAME", "WORKSPACE", "ADDED"}, output.Rows(all.Owners, func(o roster.Owner) []string {
+					return []string{o.Name, o.Workspace, output.Since(o.AddedAt)}
+				}))
+			})
+	}
+	return c
+}
+
+// newOwnersAdd adds an owner to a workspace, in which all agents of this owner will be.
+func newOwnersAdd(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
+		Use: "add NAME", Short: "Add an owner and print the key, shown only once", Args: command.Exactly(1, ownerArgument),
+	})
+	workspace := workspaceFlag(c)
+	c.RunE = func(c *command.Command, args []string) error {
+		in := roster.NewOwner{Name: args[0], Workspace: *workspace}
+		return command.Ask(c.Context(), a, api.Post("/ops/owners", in), func(w output.Printer, added roster.AddedOwner) {
+			w.Print("%s\nThis is the key with which %s registers agents in workspace %s. It is shown only once.",
+				added.Key, added.Owner.Name, added.Owner.Workspace)
+		})
+	}
+	return c
+}
+
+// ownerArgument completes the usage error of every command that takes a name.
+const ownerArgument = "the name of the owner"
+
+// ownerPath is the path of an owner in the API, without the workspace, which the same
+// name needs where it exists twice.
+func ownerPath(name string) string { return "/ops/owners/" + url.PathEscape(name) }
+
+// newOwnersRm removes an owner. The agents stay and keep working: removing a person
+// should not stop production. Use `agents rm` for those that should go.
+func newOwnersRm(a *command.App) *command.Command {
+	c := &command.Command{
+		Use: "rm NAME", Short: "Remove an owner and their keys; their agents stay", Args: command.Exactly(1, ownerArgument),
+	}
+	workspace := workspaceFlag(c)
+	c.RunE = func(c *command.Command, args []string) error {
+		return remove(c, a, api.InWorkspace(ownerPath(args[0]), *workspace),
+			"Removed "+args[0]+" and their keys. Their agents stay.")
+	}
+	return c
+}
+
+// newOwnersKey issues one more key. The old ones keep working until they are revoked.
+func newOwnersKey(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
+		Use: "key NAME", Short: "Issue another key for an owner; it is shown only once",
+		Args: command.Exactly(1, ownerArgument),
+	})
+	workspace := workspaceFlag(c)
+	c.RunE = func(c *command.Command, args []string) error {
+		return issue(c, a, api.Post(api.InWorkspace(ownerPath(args[0])+"/key", *workspace), nil), "")
+	}
+	return c
+}
+
+// workspaceFlag is --workspace for commands that name one thing. Empty means the
+// workspace "default", which every server has.
+func workspaceFlag(c *command.Command) *string {
+	return c.Flags().String("workspace", "", "the workspace; default when absent")
+}
+
+// onlyWorkspaceFlag is --workspace for lists. Empty means every workspace that the
+// operator may see. It is a function of its own because the same flag has another
+// default here.
+func onlyWorkspaceFlag(c *command.Command) *string {
+	return c.Flags().String("workspace", "", "only those of this workspace")
+}
+
+// newWorkspacesLs prints bare names, one per line, for use in scripts.
+func newWorkspacesLs(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{Use: "ls", Short: "List the workspaces", Args: command.NoArguments()})
+	c.RunE = func(c *command.Command, _ []string) error {
+		return command.Ask(c.Context(), a, api.Get("/ops/workspaces"), func(w output.Printer, all roster.WorkspaceList) {
+			for _, name := range all.Workspaces {
+				w.Print("%s", name)
+			}
+		})
+	}
+	return c
+}
+
+// newWorkspacesAdd adds a workspace. Only operators who are not confined to a workspace
+// can do that.
+func newWorkspacesAdd(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
+		Use: "add NAME", Short: "Add a workspace", Args: command.Exactly(1, "the name of the workspace"),
+	})
+	c.RunE = func(c *command.Command, args []string) error {
+		in := roster.NewWorkspace{Name: args[0]}
+		if err := a.Call(c.Context(), api.Post("/ops/workspaces", in), nil); err != nil {
+			return err
+		}
+		return a.Show(in, func(w output.Printer) { w.Print("Added workspace %s.", in.Name) })
+	}
+	return c
+}
+
+// remove deletes what is at the path and prints done. The API answers without a body, so
+// there is nothing to show as JSON.
+func remove(c *command.Command, a *command.App, path, done string) error {
+	if err := a.Call(c.Context(), api.Delete(path), nil); err != nil {
+		return err
+	}
+	a.Out.Print("%s", done)
+	return nil
 }
