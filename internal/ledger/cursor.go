@@ -168,8 +168,11 @@ func (c *cursor) move(ctx context.Context, seq int64) error {
 }
 
 // claim takes or renews the lease in one statement, and reports the position of the cursor.
-// It is not held if another process holds it and its lease has not run out.
+// It is not held if another process holds it and its lease has not run out. A stop does not cut the
+// statement off: on PostgreSQL it could still commit after the release, and hold the lease for nobody.
 func (c *cursor) claim(ctx context.Context, now time.Time) (seq int64, held bool, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
 	seq, err = c.update(ctx, `INSERT INTO ledger_cursor (name, holder, seq, held_until) VALUES ($1, $2, 0, $3)
 ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, held_until = excluded.held_until
 WHERE ledger_cursor.holder = excluded.holder OR ledger_cursor.held_until < $4 RETURNING seq`,

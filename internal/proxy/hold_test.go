@@ -417,8 +417,10 @@ func TestARequestThatWasApprovedMayHaveAReplyThatNeedsAnother(t *testing.T) {
 			n.decide(reply.ID, true, "")
 			for _, waiting := range []chan answer{first, second} {
 				got := <-waiting
-				// Both may go on with the request at the same moment. Then one is told to send it again.
-				again := strings.Contains(got.body, "held already") || strings.Contains(got.body, "used meanwhile")
+				// Both may go on with the request at the same moment. Then one is told to send it again, or, if it
+				// has its status already, its connection is broken off, so that an SDK does.
+				again := strings.Contains(got.body, "held already") || strings.Contains(got.body, "used meanwhile") ||
+					got.err != nil && strings.TrimSpace(got.body) == ""
 				if body := strings.TrimLeft(withoutBeats(got.body), " "); body != withoutBeats(whole) && !again {
 					t.Errorf("stream %t: %+v", stream, got)
 				}
