@@ -77,6 +77,28 @@ type story struct {
 	ports map[string]string
 }
 
+// begin starts a story: a folder with the program in bin, and a server.
+func begin(t *testing.T, config string) *story {
+	t.Helper()
+	s := &story{t: t, dir: t.TempDir(), ports: map[string]string{}}
+	data := filepath.Join(s.dir, "signalbox-data")
+	configure(t, data, config)
+	s.p = up(t, data)
+	if err := os.Mkdir(filepath.Join(s.dir, "bin"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s.install("signalbox", binary)
+	return s
+}
+
+// install puts a program on the reader's path.
+func (s *story) install(name, target string) {
+	s.t.Helper()
+	if err := os.Symlink(target, filepath.Join(s.dir, "bin", name)); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
 // copied is a value that a reader copies from what was printed before: the beginning of it, and an ellipsis.
 var copied = regexp.MustCompile(`\b[A-Za-z][A-Za-z0-9]*(?:[_-][A-Za-z0-9]*)+…`)
 
@@ -214,24 +236,14 @@ func TestTheDocumentsCanBeFollowed(t *testing.T) {
 		}
 		t.Run(page, func(t *testing.T) {
 			t.Parallel()
-			s := &story{t: t, dir: t.TempDir(), ports: map[string]string{}}
+			s := begin(t, "")
 			for _, found := range ownPort.FindAllStringSubmatch(text, -1) {
 				if found[1] != "7446" && s.ports[found[1]] == "" {
 					_, s.ports[found[1]], _ = net.SplitHostPort(testbed.FreeAddress(t))
 				}
 			}
-			s.p = up(t, filepath.Join(s.dir, "signalbox-data"))
-			if err := os.Mkdir(filepath.Join(s.dir, "bin"), 0o700); err != nil {
-				t.Fatal(err)
-			}
-			for _, name := range []string{"signalbox", "claude", "amp", "codex", "gemini", "opencode", "pi"} {
-				target := binary
-				if name != "signalbox" {
-					target = runtest.CLI{Stdout: []byte(runInit + runResult)}.Write(t)
-				}
-				if err := os.Symlink(target, filepath.Join(s.dir, "bin", name)); err != nil {
-					t.Fatal(err)
-				}
+			for _, name := range []string{"claude", "amp", "codex", "gemini", "opencode", "pi"} {
+				s.install(name, runtest.CLI{Stdout: []byte(runInit + runResult)}.Write(t))
 			}
 			root, err := filepath.Abs(filepath.Join("..", ".."))
 			if err == nil {
@@ -264,6 +276,65 @@ func TestTheDocumentsCanBeFollowed(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestTheBashClientsWorkFromThePage runs what docs/mail.md says about the amp-*.sh scripts of Agent
+// Messaging and of AI Maestro. Nothing of others is in this repository: SIGNALBOX_TEST_AMP_SCRIPTS
+// names the folders of checkouts that have them, separated by colons.
+func TestTheBashClientsWorkFromThePage(t *testing.T) {
+	t.Parallel()
+	folders := filepath.SplitList(os.Getenv("SIGNALBOX_TEST_AMP_SCRIPTS"))
+	if len(folders) == 0 {
+		t.Skip("SIGNALBOX_TEST_AMP_SCRIPTS names no checkout of the scripts")
+	}
+	_, section, _ := strings.Cut(readPage(t, "docs/mail.md"), "\n## The bash clients\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	all := blocks(section)
+	if len(all) < 3 {
+		t.Fatalf("docs/mail.md has %d blocks about the bash clients", len(all))
+	}
+	send, answered, register := all[0].text, all[1].text, all[2].text
+	for _, folder := range folders {
+		t.Run(folder, func(t *testing.T) {
+			t.Parallel()
+			s := beginWithScripts(t, folder, "")
+			s.run(block{text: send + `signalbox mail --dir bob fetch
+signalbox mail --dir bob read msg_…
+signalbox mail --dir bob send dora "Here" "A file." --attach invoice.csv
+` + answered + "signalbox mail --dir bob fetch\nsignalbox mail --dir bob read msg_…\n"})
+			for _, want := range []string{"From a script.", "A file.", "Done.", "verified"} {
+				if !strings.Contains(s.seen.String(), want) {
+					t.Errorf("nothing printed %q:\n%s", want, s.seen.String())
+				}
+			}
+
+			owned := beginWithScripts(t, folder, "mail: {registration: owner}\n")
+			settings, _, _ := strings.Cut(send, "\n")
+			owned.run(block{text: settings + "\namp-init.sh --name dora\nsignalbox owners add team-b\n" + register +
+				"signalbox mail --dir bob fetch\n"})
+			if !strings.Contains(owned.seen.String(), "dora") {
+				t.Errorf("bob was sent nothing:\n%s", owned.seen.String())
+			}
+		})
+	}
+}
+
+// beginWithScripts begins a story in which bob has an address and the scripts are on the path.
+func beginWithScripts(t *testing.T, folder, config string) *story {
+	t.Helper()
+	scripts, err := filepath.Glob(filepath.Join(folder, "amp-*.sh"))
+	if err != nil || len(scripts) == 0 {
+		t.Fatalf("%s has no amp-*.sh: %v", folder, err)
+	}
+	s := begin(t, config)
+	for _, script := range scripts {
+		s.install(filepath.Base(script), script)
+	}
+	s.write("invoice.csv", block{text: "number,amount\n1,20\n"})
+	s.run(block{text: `signalbox owners add team-a
+signalbox mail --dir bob register bob --user-key uk_…
+`})
+	return s
 }
 
 // write writes the file that a block shows. Configuration is checked, and not put into force.

@@ -38,10 +38,7 @@ rules:
 func hooked(t *testing.T, timeout string) *process {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "signalbox.yaml"), []byte("harness: {timeout: "+timeout+"}\n"),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
+	configure(t, dir, "harness: {timeout: "+timeout+"}\n")
 	p := up(t, dir)
 	file := filepath.Join(t.TempDir(), "policy.yaml")
 	if err := os.WriteFile(file, []byte(hookPolicy), 0o600); err != nil {

@@ -11,7 +11,6 @@ import (
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -201,9 +200,7 @@ func TestEveryLinkThatWeShowLeadsSomewhere(t *testing.T) {
   webhook: "` + people.url + `/webhook"
   email: {smtp: "` + people.smtp + `", from: box@example.com, to: [ann@example.com]}
 `
-	if err := os.WriteFile(filepath.Join(data, "signalbox.yaml"), []byte(settings), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	configure(t, data, settings)
 	p := up(t, data)
 	mustRun(t, p.dir, "demo", "--once")
 	b := p.signIn(t)

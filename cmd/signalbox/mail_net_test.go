@@ -30,9 +30,7 @@ import (
 // before it starts.
 func upWith(t *testing.T, dir, listen, mail string) *process {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(dir, "signalbox.yaml"), []byte("mail: {"+mail+"}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	configure(t, dir, "mail: {"+mail+"}\n")
 	return up(t, dir, "--listen", listen)
 }
 

@@ -51,6 +51,17 @@ type process struct {
 	done chan struct{}
 }
 
+// configure writes the configuration of the server in a data folder, which need not exist yet.
+func configure(t testing.TB, dir, text string) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "signalbox.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // up starts a server on a free port and waits until it says that it is ready.
 func up(t testing.TB, dir string, args ...string) *process {
 	t.Helper()

@@ -95,10 +95,7 @@ func (a *anthropic) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func realClaude(t *testing.T) (p *process, start func(model, work string, args ...string) *exec.Cmd) {
 	t.Helper()
 	command, dir, home := npmProgram(t, "claude"), t.TempDir(), t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "signalbox.yaml"), []byte("runs: {claude: {command: "+command+"}}\n"),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
+	configure(t, dir, "runs: {claude: {command: "+command+"}}\n")
 	p = up(t, dir)
 	mustRun(t, dir, "policy", "apply", writeFile(t, hookPolicy))
 	return p, func(model, work string, args ...string) *exec.Cmd {
@@ -230,10 +227,7 @@ func TestRealCLIsTakeOurFlags(t *testing.T) {
 				}
 			}
 			dir := t.TempDir()
-			if err := os.WriteFile(filepath.Join(dir, "signalbox.yaml"), []byte("runs: {"+engine+": {command: "+command+"}}\n"),
-				0o600); err != nil {
-				t.Fatal(err)
-			}
+			configure(t, dir, "runs: {"+engine+": {command: "+command+"}}\n")
 			up(t, dir)
 			for want, args := range c.wants {
 				cmd := exec.CommandContext(t.Context(), binary,

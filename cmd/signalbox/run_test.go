@@ -42,9 +42,7 @@ func configured(t *testing.T, cli runtest.CLI) (data, folder string) {
 	t.Helper()
 	data, folder = t.TempDir(), t.TempDir()
 	text := fmt.Sprintf("runs:\n  folders: [%s]\n  amp: {command: %s}\n", folder, cli.Write(t))
-	if err := os.WriteFile(filepath.Join(data, "signalbox.yaml"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	configure(t, data, text)
 	return data, folder
 }
 

@@ -34,9 +34,7 @@ func supervised(t testing.TB, cli runtest.CLI) *process {
 	dir := t.TempDir()
 	config := fmt.Sprintf("runs: {folders: [%s], amp: {command: %s}, claude: {command: %s}}\n", os.TempDir(), command,
 		command)
-	if err := os.WriteFile(filepath.Join(dir, "signalbox.yaml"), []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	configure(t, dir, config)
 	p := up(t, dir)
 	mustRun(t, dir, "policy", "apply", writeFile(t, hookPolicy))
 	return p
