@@ -1,0 +1,255 @@
+package facts
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// argv is a command with its words, on the way to the program that it really runs.
+type argv struct {
+	words   []word
+	assigns map[string]string
+	in      input
+}
+
+// simple walks through a simple command: an assignment, a function of the text, or a program.
+func (s *shell) simple(call *syntax.CallExpr, redirs []*syntax.Redirect, in input) {
+	if len(call.Args) == 0 {
+		s.assign(call.Assigns)
+		return
+	}
+	var set map[string]string
+	if len(call.Assigns) > 0 {
+		s.sub(func() { set = s.assign(call.Assigns) }) // they hold for this command alone
+	}
+	words := s.words(call.Args)
+	if in.kind == inputNone {
+		in = s.argumentInput(call.Args, redirs)
+	}
+	s.program(argv{words, set, in})
+}
+
+// argumentInput is what a command reads that is given a <(…) in place of a file.
+func (s *shell) argumentInput(args []*syntax.Word, redirs []*syntax.Redirect) (in input) {
+	find := func(n syntax.Node) bool {
+		if p, ok := n.(*syntax.ProcSubst); ok && p.Op == syntax.CmdIn {
+			in = s.outputOf(p.Stmts)
+		}
+		return in.kind == inputNone
+	}
+	for _, w := range args {
+		if _, ok := plain(w); !ok {
+			syntax.Walk(w, find)
+		}
+	}
+	for _, r := range redirs {
+		if r.Word != nil {
+			syntax.Walk(r.Word, find)
+		}
+	}
+	return in
+}
+
+// program notes the command, and follows it to what it runs in turn.
+func (s *shell) program(a argv) {
+	if len(a.words) == 0 {
+		return
+	}
+	if !a.words[0].known {
+		s.f.blur(Variable)
+	}
+	if fn := s.funcs[a.words[0].text]; fn != nil {
+		s.sub(func() { s.params = texts(a.words[1:]); s.call(fn) })
+		return
+	}
+	c := s.note(a)
+	if c == nil {
+		return
+	}
+	if written, ours := s.files[s.base.Abs(a.words[0].text)]; ours && strings.Contains(a.words[0].text, "/") {
+		s.script(written) // ./x, which the text wrote before
+	}
+	for _, arg := range c.Args {
+		if strings.Contains(arg, "://") {
+			for _, u := range urlsIn(arg) {
+				s.f.addHost(hostOf(u, false))
+			}
+		}
+	}
+	if s.builtin(a, c) {
+		return
+	}
+	if w, ok := wrappers[c.Name]; ok {
+		s.unwrap(w, a)
+		return
+	}
+	if isShell(c.Name) {
+		s.shellProgram(a)
+		return
+	}
+	if flag, ok := interpreters[strings.TrimRight(c.Name, "0123456789.")]; ok {
+		s.code(flag, a)
+	}
+	s.operands(c)
+}
+
+// note adds the command to the facts.
+func (s *shell) note(a argv) *Command {
+	if len(s.f.Commands) >= maxCommands || len(a.words) > maxArgs {
+		s.f.blur(Excess)
+		return nil
+	}
+	c := Command{Name: path.Base(a.words[0].text), Args: texts(a.words[1:]), Assigns: a.assigns}
+	rest := false
+	for _, arg := range c.Args {
+		switch {
+		case rest || arg == "-" || arg == "" || arg[0] != '-':
+			c.Targets = append(c.Targets, arg)
+		case arg == "--":
+			rest = true
+		default:
+			c.Flags = append(c.Flags, flagsOf(arg)...)
+		}
+	}
+	s.f.Commands = append(s.f.Commands, c)
+	return &s.f.Commands[len(s.f.Commands)-1]
+}
+
+// flagsOf are the flags in one argument: -rf is -rf, -r and -f.
+func flagsOf(arg string) []string {
+	name, _, _ := strings.Cut(arg, "=")
+	if strings.HasPrefix(name, "--") || len(name) <= 2 {
+		return []string{name}
+	}
+	all := []string{name}
+	for _, letter := range name[1:] {
+		if letter >= 'a' && letter <= 'z' || letter >= 'A' && letter <= 'Z' {
+			all = append(all, "-"+string(letter))
+		}
+	}
+	return all
+}
+
+func texts(words []word) []string {
+	all := make([]string, len(words))
+	for i, w := range words {
+		all[i] = w.text
+	}
+	return all
+}
+
+// has reports whether the command has one of the flags.
+func (c *Command) has(flags ...string) bool {
+	return slices.ContainsFunc(flags, func(f string) bool { return slices.Contains(c.Flags, f) })
+}
+
+// script follows a text that was written into a file and is now run.
+func (s *shell) script(written file) {
+	switch {
+	case written.known:
+		s.sub(func() { s.run(written.content) })
+	case written.download:
+		s.f.blur(Download)
+	default:
+		s.f.blur(Written)
+	}
+}
+
+// read follows what a shell reads from its input.
+func (s *shell) read(in input) {
+	in = s.resolve(in)
+	switch {
+	case in.download:
+		s.f.blur(Download)
+	case in.decoded:
+		s.f.blur(Encoded)
+	case in.kind == inputUnknown:
+		s.f.blur(Printed)
+	}
+	if in.kind == inputText && !in.decoded {
+		s.sub(func() { s.run(in.text) })
+	}
+}
+
+// text follows a word that is itself a shell text.
+func (s *shell) text(w word) {
+	if !w.known {
+		s.f.blur(Variable)
+	}
+	s.run(w.text)
+}
+
+// isShell reports whether a program is a shell that reads the language of this package.
+func isShell(name string) bool {
+	switch name {
+	case "sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "rbash", "shell":
+		return true
+	}
+	return false
+}
+
+// shellProgram follows sh -c TEXT, sh FILE and a shell that reads its input.
+func (s *shell) shellProgram(a argv) {
+	args := a.words[1:]
+	for i := 0; i < len(args); i++ {
+		arg := args[i].text
+		switch {
+		case arg == "--" || arg == "-":
+		case strings.HasPrefix(arg, "--"):
+			if arg == "--rcfile" || arg == "--init-file" {
+				i++
+			}
+		case len(arg) > 1 && (arg[0] == '-' || arg[0] == '+'):
+			if strings.ContainsRune(arg, 'c') && arg[0] == '-' {
+				s.shellText(args[i+1:])
+				return
+			}
+			if strings.ContainsRune(arg, 'o') || strings.ContainsRune(arg, 'O') {
+				i++
+			}
+			if strings.ContainsRune(arg, 's') {
+				s.read(a.in)
+				return
+			}
+		default:
+			s.scriptFile(args[i], a.in)
+			return
+		}
+	}
+	if a.in.kind != inputNone {
+		s.read(a.in)
+	}
+}
+
+// shellText follows the words after -c: flags, the text, $0 and its arguments.
+func (s *shell) shellText(args []word) {
+	for len(args) > 0 && strings.HasPrefix(args[0].text, "-") && args[0].known {
+		args = args[1:]
+	}
+	if len(args) == 0 {
+		return
+	}
+	s.sub(func() {
+		s.params = []string{}
+		if len(args) > 2 {
+			s.params = texts(args[2:])
+		}
+		s.text(args[0])
+	})
+}
+
+// scriptFile follows a shell that is given a file: one that the text wrote, or the end of a pipe.
+func (s *shell) scriptFile(w word, in input) {
+	p := s.base.Abs(w.text)
+	if isStream(p) {
+		s.read(in)
+		return
+	}
+	s.f.add(reads, p)
+	if written, ours := s.files[p]; ours {
+		s.script(written)
+	}
+}
