@@ -17,8 +17,8 @@ const (
 // The staircase: a room imports only rooms that stand before it.
 var (
 	core = []string{
-		"fault", "wire", "id", "address", "store", "ledger", "clock", "roster", "policy", "rulebook",
-		"gate", "counter", "deliver", "notify", "blob", "protocol",
+		"fault", "wire", "id", "address", "store", "ledger", "clock", "roster", "secret", "facts", "policy",
+		"rulebook", "gate", "counter", "deliver", "notify", "blob", "protocol",
 	}
 	protocols = readProtocols(os.DirFS(root))
 	top       = []string{"mcp", "web", "server", "conform", "cli"}
@@ -55,6 +55,7 @@ var libraries = []struct {
 	{"golang.org/x/mod/sumdb", "ledger", "one package answers for the tree and its proofs"},
 	{"cel.dev/cel-go", "policy", "a rule is evaluated in one place, with one cost limit"},
 	{"github.com/google/cel-go", "policy", "a rule is evaluated in one place, with one cost limit"},
+	{"mvdan.cc/sh", "facts", "what a shell text runs is found in one place"},
 	{"github.com/spf13/cobra", "cli", "nothing but the command line knows that there is one"},
 	{"github.com/spf13/pflag", "cli", "nothing but the command line knows that there is one"},
 	{"charm.land", "cli", "nothing but the command line draws on a terminal"},

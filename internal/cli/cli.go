@@ -126,8 +126,9 @@ func groups(a *command.App) []*cobra.Command {
 			newOwnersLs(a), newOwnersAdd(a), newOwnersRm(a), newOwnersKey(a)),
 		// The group `policy`. `check` and `test --policy` need no server. The
 		// others ask the server, which alone decides what is in force.
-		command.Group("policy", "The rules: check, test, replay, apply, show",
-			newPolicyCheck(a), newPolicyApply(a), newPolicyShow(a), newPolicyTest(a), newPolicyReplay(a)),
+		command.Group("policy", "The rules: init, check, test, replay, apply, show, explain",
+			newPolicyInit(a), newPolicyCheck(a), newPolicyTest(a), newPolicyReplay(a), newPolicyApply(a), newPolicyShow(a),
+			newPolicyExplain(a)),
 		// The group `proxy`: settings of the model proxy. The calls themselves are
 		// in the ledger.
 		command.Group("proxy", "The model proxy: the providers' keys, and how agents' calls are treated",

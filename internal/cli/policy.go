@@ -31,6 +31,9 @@ func readPolicy(a *command.App, name string) ([]byte, *policy.Policy, error) {
 		return nil, nil, err
 	}
 	p, err := policy.Parse(source)
+	if err == nil {
+		err = p.Check()
+	}
 	return source, p, pointOut(a, name, source, err)
 }
 

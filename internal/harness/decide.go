@@ -152,7 +152,7 @@ func (h *Harness) answerVerdict(ctx context.Context, who roster.Identity, e *Eve
 	case policy.Allow:
 		a, err = h.allowedAnswer(ctx, who, e, v)
 	case policy.Modify:
-		a, err = modification(e, v.Set)
+		a, err = h.modification(e, v.Changes)
 	case policy.Defer:
 		a = postponement(e.Type, v.Reason, v.RetryAfter)
 	default:
@@ -168,7 +168,7 @@ func (h *Harness) answerVerdict(ctx context.Context, who roster.Identity, e *Eve
 	// nothing although the rule allows it, and then the answer is a block without them.
 	var set map[string]any
 	if (v.Action == policy.Allow || v.Action == policy.Modify) && a.Decision != "block" {
-		set = v.Set
+		set = v.Changes.Set
 	}
 	answer, err = a.encode(e, set)
 	return answer, false, err

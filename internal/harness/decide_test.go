@@ -250,7 +250,7 @@ func TestStepsCanBeReplayed(t *testing.T) {
 		t.Fatalf("%+v %v", reading, err)
 	}
 	event := reading.Decision.Event
-	event.Complete()
+	event.Read()
 	if event.Command != "rm x" || event.Arguments["command"] != "rm x" || event.Session != "s1" {
 		t.Errorf("%+v", event)
 	}

@@ -24,6 +24,7 @@ type heldStep struct {
 	session  string // its key
 	asked    gate.Asked
 	decision rulebook.Decision
+	changed  wire.Raw // the payload as the rule changes it, nil if it does not
 }
 
 // askedIn is what an approval is bound to: this agent, this session, this digest
@@ -41,7 +42,13 @@ func (h *Harness) holdStep(ctx context.Context, c *Conn, who roster.Identity, e 
 	error,
 ) {
 	s := &heldStep{Event: e, conn: c, who: who, session: keyOf(e.Session), decision: d}
-	s.asked = askedIn(who.ID, s.session, e.digest())
+	s.asked = askedIn(who.ID, s.session, e.actKey())
+	if d.Changes.Any() {
+		var err error
+		if s.changed, err = h.changed(e.Payload, d.Changes); err != nil {
+			return nil, err
+		}
+	}
 	// A server that stops answers "not decided yet" at once instead of holding its
 	// listeners open.
 	waiting, end := wire.UntilStop(ctx)
@@ -160,11 +167,15 @@ func (h *Harness) settleStep(ctx context.Context, s *heldStep, g *gate.Gate) (wi
 }
 
 // outcomeAnswer translates the outcome of a gate into a decision. A payload that the
-// operator put in place of the agent's goes out as modify (AHP-45); typed decisions
-// have no place for one.
+// operator or the rule put in place of the agent's goes out as modify (AHP-45); typed
+// decisions have no place for one.
 func (h *Harness) outcomeAnswer(ctx context.Context, s *heldStep, v policy.Verdict, g *gate.Gate) (wire.Raw, error) {
-	if v.Action == policy.Allow && len(g.Modified) > 0 && !s.kind.typed() {
-		return Answer{Decision: "modify", ModifiedPayload: g.Modified}.encode(s.Event, nil)
+	instead := s.changed
+	if len(g.Modified) > 0 {
+		instead = g.Modified
+	}
+	if v.Action == policy.Allow && len(instead) > 0 && !s.kind.typed() {
+		return Answer{Decision: "modify", ModifiedPayload: instead}.encode(s.Event, nil)
 	}
 	answer, _, err := h.answerVerdict(ctx, s.who, s.Event, v)
 	return answer, err
@@ -174,7 +185,13 @@ func (h *Harness) outcomeAnswer(ctx context.Context, s *heldStep, v policy.Verdi
 // to: the payload, under its digest. Everything in it was written by an agent and is
 // displayed as data.
 func (s *heldStep) opening() gate.Opening {
-	e := s.policyEvent("")
+	e, shown := s.policyEvent(""), s.Payload
+	if s.changed != nil { // what will run
+		shown, e.Fill = s.changed, nil
+		_ = policy.DecodeData(s.changed, &e.Payload) // we have encoded it
+		e.Arguments, _ = e.Payload["arguments"].(map[string]any)
+	}
+	e.Read()
 	title := string(s.Type)
 	switch {
 	case e.Command != "":
@@ -188,13 +205,12 @@ func (s *heldStep) opening() gate.Opening {
 	if e.CWD != "" {
 		facts = append(facts, gate.Fact{Name: "folder", Value: e.CWD})
 	}
-	shown := s.Payload
 	if len(shown) > maxShown { // an operator reads the beginning, and the digest binds all of it
 		shown = wire.AppendText(nil, strings.ToValidUTF8(string(shown[:maxShown]), "")+"…")
 	}
 	v := s.decision.Verdict
 	return gate.Opening{
-		Agent: s.who.ID, AgentName: s.who.Name, Requester: s.who.Actor(), Risk: v.Gate.Risk, Digest: s.asked.Digest,
+		Agent: s.who.ID, AgentName: s.who.Name, Requester: s.who.Actor(), Risk: v.Gate.Risk, Digest: s.digest(),
 		Origin: gate.Origin{Protocol: Name, Reference: s.session},
 		Shown: gate.Shown{
 			Title: gate.Title(title), Summary: e.Text, ProposedAction: title, Facts: facts,

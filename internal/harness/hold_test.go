@@ -282,3 +282,54 @@ func TestABatchThatWaitsHasTheTimeOfOneCall(t *testing.T) {
 		t.Errorf("%d gates", got)
 	}
 }
+
+func TestAPersonApprovesWhatARuleHasChanged(t *testing.T) {
+	n := start(t, storetest.SQLite(t), harness.Config{})
+	n.Apply(`
+rules:
+  - {name: safer-push, on: [action], when: 'event.command.contains("push --force")', then: modify,
+     replace: [{in: arguments.command, pattern: '--force\b', with: --force-with-lease}], redact: true,
+     gate: {expires: 1h}}
+`)
+	c := n.conn(harness.TransportSocket)
+	got := make(chan answer, 1)
+	token := "ghp_" + strings.Repeat("a1B2", 9)
+	go func() { got <- n.ask(c, "pre_action", "s1", bash("TOKEN="+token+" git push --force")) }()
+	g := n.vote(gate.Ballot{Approve: true})
+	if !strings.Contains(g.Title, "git push --force-with-lease") || strings.Contains(g.Title, token) {
+		t.Errorf("an operator is shown %q", g.Title)
+	}
+	a := <-got
+	if a.Result["decision"] != "modify" {
+		t.Fatalf("%+v", a)
+	}
+	text, err := json.Marshal(a.Result["modified_payload"])
+	if err != nil || !strings.Contains(string(text), "[secret:github-token:") ||
+		!strings.Contains(string(text), "--force-with-lease") || strings.Contains(string(text), token) {
+		t.Errorf("the agent goes on with %s, %v", text, err)
+	}
+}
+
+func TestAnApprovalIsFoundWhateverTheDescriptionSays(t *testing.T) {
+	n := start(t, storetest.SQLite(t), harness.Config{})
+	n.Apply(gateBash)
+	c := n.conn(harness.TransportSocket)
+	described := func(description, command string) map[string]any {
+		return map[string]any{
+			"tool_name": "bash", "arguments": map[string]any{"command": command, "description": description},
+		}
+	}
+	got := make(chan answer, 1)
+	go func() { got <- n.ask(c, "pre_action", "s1", described("Publish it", "make release")) }()
+	n.vote(gate.Ballot{Note: "not today"})
+	first := <-got
+	again := n.ask(c, "pre_action", "s1", described("Publish the release", "make release"))
+	if first.Result["decision"] != "block" || again.Result["decision"] != "block" || len(n.pending()) != 0 {
+		t.Errorf("first %+v, again %+v, and %d gates wait", first.Result, again.Result, len(n.pending()))
+	}
+	go func() { got <- n.ask(c, "pre_action", "s1", described("Publish it", "make release FORCE=1")) }()
+	if g := n.vote(gate.Ballot{Approve: true}); !strings.Contains(g.Title, "FORCE=1") {
+		t.Errorf("another command asks about %q", g.Title)
+	}
+	<-got
+}

@@ -38,7 +38,7 @@ func detectIntent(prompt string, v policy.Verdict) Answer {
 		}
 	}
 	sure := 1.0
-	if v.Set["intent"] == nil && v.Set["detected_intent"] == nil {
+	if v.Changes.Set["intent"] == nil && v.Changes.Set["detected_intent"] == nil {
 		if best == "" {
 			return Answer{Decision: "block", Reason: "The prompt has no keyword of an intent."}
 		}

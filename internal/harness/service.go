@@ -17,6 +17,7 @@ import (
 func Protocol() protocol.Protocol {
 	return protocol.Protocol{
 		Name: Name, Label: "Harness", Migrations: Migrations, Projection: Projection(), Readers: Readers(),
+		Said: append([]string{kindSettled, kindOpened, kindNoted, kindReported}, stepKinds...),
 	}
 }
 

@@ -308,3 +308,27 @@ func TestContextAndMemoryComeFromWhatIsKnown(t *testing.T) {
 		n.WantClean()
 	})
 }
+
+func TestUsageThatAnAgentReportsReachesItsBudget(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address, harness.Config{})
+		n.Apply(`
+rules:
+  - {name: budget, on: [action], then: block, when: 'recent.tokens("1h", "session") >= 1500 && recent.cost("1h") > 0.4'}
+`)
+		c := n.conn(harness.TransportSocket)
+		for _, usage := range []map[string]any{
+			{"prompt_tokens": 400, "completion_tokens": 100},
+			{"input_tokens": 500, "output_tokens": 200, "cost_usd": 0.5},
+			{"total_tokens": 300, "cost_usd": -9},
+		} {
+			n.tell(c, "post_action", "s1", map[string]any{"response_text": "ok", "usage": usage})
+		}
+		testbed.Until(t, "the budget is spent", func() bool {
+			return n.ask(c, "pre_action", "s1", bash("ls")).Result["decision"] == "block"
+		})
+		if a := n.ask(c, "pre_action", "s2", bash("ls")); a.Result["decision"] != "allow" {
+			t.Errorf("another session: %+v", a.Result)
+		}
+	})
+}

@@ -7,10 +7,11 @@ import (
 	"encoding/hex"
 	"encoding/json" // encodes json.Number, as which policy.DecodeData keeps numbers, with its digits
 	"fmt"
-	"net/url"
+	"maps"
 	"strings"
 	"time"
 
+	"signalbox/internal/facts"
 	"signalbox/internal/policy"
 	"signalbox/internal/wire"
 )
@@ -98,23 +99,29 @@ func permission(e *Event) Answer {
 // modification is the answer when a rule says modify. policy.Parse lets rules modify
 // only at points that have such an answer; the error is for a policy that was stored by
 // another version.
-func modification(e *Event, set map[string]any) (Answer, error) {
+func (h *Harness) modification(e *Event, changes policy.Changes) (Answer, error) {
 	switch e.Type {
 	case ContextPerception:
 		return Answer{Decision: "refine", ScopeHints: []string{}}, nil
 	case Planning: // the payload is for generic decoders
 		return Answer{Decision: "modify", ModifiedPayload: e.Payload, ModifiedTask: e.text("task_description")}, nil
 	case PreAction, PrePrompt:
-		payload, err := patch(e.Payload, set)
+		payload, err := h.changed(e.Payload, changes)
 		return Answer{Decision: "modify", ModifiedPayload: payload}, err
 	default:
 		return Answer{}, fmt.Errorf("a rule says modify, which %s does not support", e.Type)
 	}
 }
 
-// patch merges set into a JSON object, or into an empty one if raw is another value.
+// changed applies the changes of a rule to a JSON object, or to an empty one if raw is another value.
 // Numbers keep their digits: 1.10 stays 1.10, and an integer beyond 2^53 stays exact.
-func patch(raw wire.Raw, set map[string]any) (wire.Raw, error) {
+func (h *Harness) changed(raw wire.Raw, changes policy.Changes) (wire.Raw, error) {
+	hide := func(text string) string { clean, _ := h.core.Secrets.Text(text); return clean }
+	return patch(raw, func(payload map[string]any) map[string]any { return changes.Apply(payload, hide) })
+}
+
+// patch changes a JSON object, or an empty one if raw is another value.
+func patch(raw wire.Raw, change func(map[string]any) map[string]any) (wire.Raw, error) {
 	var value any
 	if err := policy.DecodeData(raw, &value); err != nil {
 		return nil, err
@@ -123,7 +130,7 @@ func patch(raw wire.Raw, set map[string]any) (wire.Raw, error) {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
 	enc.SetEscapeHTML(false)
-	err := enc.Encode(policy.Merge(before, set))
+	err := enc.Encode(change(before))
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
 }
 
@@ -131,20 +138,12 @@ func patch(raw wire.Raw, set map[string]any) (wire.Raw, error) {
 // taken from the payload here; the whole payload is decoded by Fill, only if a rule
 // reads it. It must depend on the stored event alone, since replay makes it again.
 func (e *Event) policyEvent(trace string) policy.Event {
-	argument := func(names ...string) string { return (&Event{members: e.arguments}).text(names...) }
-	out := policy.Event{
+	return policy.Event{
 		Point: e.kind.point, Protocol: Name, Kind: string(e.Type), Depth: e.Depth, Session: e.Session, Trace: trace,
-		Tool: e.tool(), Command: argument("command"), Path: argument("file_path", "path"), URL: argument("url"),
-		CWD: e.text("working_directory", "cwd"), Model: e.text("model_name", "model"), Provider: e.text("model_provider"),
-		Run:  e.text("run_id"),
+		Tool: e.tool(), CWD: e.text("working_directory", "cwd"), Model: e.text("model_name", "model"),
+		Provider: e.text("model_provider"), Run: e.text("run_id"),
 		Text: e.question(), QueryType: e.query, Fill: e.fillData,
 	}
-	if out.URL != "" {
-		if u, err := url.Parse(out.URL); err == nil {
-			out.Host = u.Hostname()
-		}
-	}
-	return out
 }
 
 // question is the text that the event is about, under whichever name its type has for
@@ -208,12 +207,24 @@ func (e *Event) digest() string {
 	return digestOf([]byte(e.Type), []byte{0}, wire.Canonical(e.Payload))
 }
 
+// actKey is what an approval is found by (AHP-41): the digest without what a tool only says in words, such
+// as the description of a shell command. A model that asks for the same again words it anew.
+func (e *Event) actKey() string {
+	arguments, members := maps.Clone(e.arguments), maps.Clone(e.members)
+	for _, name := range facts.Prose(e.tool()) {
+		delete(arguments, name)
+	}
+	if len(arguments) == len(e.arguments) {
+		return e.digest()
+	}
+	members["arguments"], _ = wire.Marshal(arguments) // what was read from JSON can be written
+	payload, _ := wire.Marshal(members)
+	return digestOf([]byte(e.Type), []byte{0}, wire.Canonical(payload))
+}
+
 // digestOf is the SHA-256 of the parts, in hexadecimal. Callers put a separator between
 // parts of variable length.
 func digestOf(parts ...[]byte) string {
-	h := sha256.New()
-	for _, p := range parts {
-		h.Write(p)
-	}
-	return hex.EncodeToString(h.Sum(nil))
+	sum := sha256.Sum256(bytes.Join(parts, nil))
+	return hex.EncodeToString(sum[:])
 }

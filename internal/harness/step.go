@@ -3,6 +3,7 @@ package harness
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"signalbox/internal/ledger"
@@ -125,7 +126,34 @@ func Readers() map[string]rulebook.Reader {
 	for _, kind := range stepKinds {
 		readers[kind] = readDecision
 	}
+	readers[kindNoted] = readUsage
 	return readers
+}
+
+// readUsage counts the tokens and the cost that an agent reports in its notifications, so that rules
+// about budgets know them. Agents name them as their provider does.
+func readUsage(entry *ledger.Entry) (rulebook.Reading, error) {
+	var b notes
+	err := wire.UnmarshalPart(entry.Body, &b)
+	tokens := rulebook.Fact{Agent: b.Agent, What: "tokens", Session: sessionOf(entry.Trace, b.Agent)}
+	cost := tokens
+	cost.What = "cost"
+	for _, n := range b.Notes {
+		var said struct {
+			Payload struct {
+				Usage map[string]wire.Raw `json:"usage"`
+			} `json:"payload"`
+		}
+		_ = wire.UnmarshalPart(n.Event, &said) // one of another form says nothing
+		used := func(name string) float64 {
+			n, _ := strconv.ParseFloat(string(said.Payload.Usage[name]), 64)
+			return max(n, 0)
+		}
+		tokens.N += max(used("total_tokens"), used("input_tokens")+used("output_tokens"),
+			used("prompt_tokens")+used("completion_tokens"))
+		cost.N += used("cost_usd")
+	}
+	return rulebook.Reading{Facts: []rulebook.Fact{tokens, cost}}, err
 }
 
 // readDecision reads the decision of an entry, and makes the policy's view of the event

@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 
+	"signalbox/internal/policy"
 	"signalbox/internal/wire"
 )
 
@@ -207,7 +208,8 @@ func (a Answer) encode(e *Event, set map[string]any) (wire.Raw, error) {
 		}
 		more[name] = value
 	}
-	if text, err = patch(text, more); err != nil {
+	merge := func(answer map[string]any) map[string]any { return policy.Merge(answer, more) }
+	if text, err = patch(text, merge); err != nil {
 		return nil, err
 	}
 	return text, checkAnswer(e.kind, text)

@@ -7,6 +7,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"reflect"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -88,10 +90,30 @@ func (e *Entry) Decode(v any) error {
 	if e.Body == nil {
 		return fmt.Errorf("the body of entry %d was erased", e.Seq)
 	}
-	if err := wire.Unmarshal(e.Body, v); err != nil {
+	if err := wire.Unmarshal(withoutRaw(e.Body), v); err != nil {
 		return fmt.Errorf("read the body of entry %d (%s): %w", e.Seq, e.Kind, err)
 	}
 	return nil
+}
+
+// RawMember is the last member of a body in which something was replaced: the keyed digest of what it was
+// (LED-34). It belongs to the ledger and not to the value that was appended.
+const RawMember = "raw_hmac"
+
+// rawForm is how a body ends that has it.
+var rawForm = regexp.MustCompile(`,?"` + RawMember + `":"[0-9a-f]{64}"}$`)
+
+// withoutRaw is a body as it was appended, but for what was replaced.
+func withoutRaw(body []byte) []byte {
+	const most = len(`,"`+RawMember+`":""}`) + 64
+	if !bytes.Contains(body[max(0, len(body)-most):], []byte(RawMember)) {
+		return body
+	}
+	if at := rawForm.FindIndex(body[max(0, len(body)-most):]); at != nil {
+		at[0] += max(0, len(body)-most)
+		return append(slices.Clone(body[:at[0]]), '}')
+	}
+	return body
 }
 
 // Read is the body of an entry. While the value that was appended is in memory it is that
@@ -193,7 +215,7 @@ func isWord(s string) bool {
 
 // seal makes the entry that stands at seq. Everything that could make an entry unreadable
 // later is refused here, because what was committed cannot be taken back.
-func seal(ev Event, seq, at int64) (*Entry, error) {
+func seal(ev Event, seq, at int64, clean func(kind string, body []byte) ([]byte, bool)) (*Entry, error) {
 	if !isKind(ev.Kind) {
 		return nil, fmt.Errorf("the kind %q is not of the form noun.verb", ev.Kind)
 	}
@@ -212,6 +234,12 @@ func seal(ev Event, seq, at int64) (*Entry, error) {
 		var err error
 		if encoded, err = Encode(given); err != nil {
 			return nil, fmt.Errorf("encode the body of %s: %w", ev.Kind, err)
+		}
+	}
+	if clean != nil {
+		// What was appended is not what is stored, so everybody reads what is stored.
+		if cleaned, changed := clean(ev.Kind, encoded.JSON); changed {
+			encoded = Body{nil, cleaned}
 		}
 	}
 	body := encoded.JSON

@@ -21,9 +21,12 @@ type Options struct {
 	Origin      string // the log's name in checkpoints, used when the key is made
 	Projections []Projection
 	Retention   time.Duration // how long bodies are kept; 0 is for ever
-	Poll        time.Duration // how long a follower waits for a wake-up before it looks anyway; 0 is a second
-	Now         func() time.Time
-	Log         *slog.Logger
+	// Clean changes the body of an entry of a kind before it is hashed and stored, and reports whether
+	// it did; nil keeps all bodies as they are. It is for credentials, which must not be kept.
+	Clean func(kind string, body []byte) ([]byte, bool)
+	Poll  time.Duration // how long a follower waits for a wake-up before it looks anyway; 0 is a second
+	Now   func() time.Time
+	Log   *slog.Logger
 }
 
 // Ledger is the open ledger of one process. Open makes it; Run has to be running for Write
@@ -38,6 +41,7 @@ type Ledger struct {
 	dir         string
 	projections projections
 	retention   time.Duration
+	clean       func(kind string, body []byte) ([]byte, bool)
 	poll        time.Duration
 	now         func() time.Time
 	log         *slog.Logger
@@ -68,7 +72,7 @@ type Ledger struct {
 // the ledger can be read, and refuses writes; see Mismatch.
 func Open(ctx context.Context, o Options) (*Ledger, error) {
 	l := &Ledger{
-		db: o.DB, dir: o.Dir, retention: o.Retention, poll: cmp.Or(o.Poll, pollEvery), now: o.Now, log: o.Log,
+		db: o.DB, dir: o.Dir, retention: o.Retention, clean: o.Clean, poll: cmp.Or(o.Poll, pollEvery), now: o.Now, log: o.Log,
 		projections: combine(o.Projections),
 		readHead:    1,
 		commitFor:   commitTimeout,

@@ -164,7 +164,7 @@ func (tx *Tx) Append(ev Event) int64 {
 		return 0
 	}
 	seq, at := tx.head.seq+1, max(tx.now, tx.head.at)
-	e, err := seal(ev, seq, at)
+	e, err := seal(ev, seq, at, tx.l.clean)
 	if err != nil {
 		tx.fail(err)
 		return 0

@@ -86,9 +86,15 @@ func BenchmarkParse(b *testing.B) {
 	}
 }
 
-// The policy of a first start, with its patterns, on an ordinary command.
+// The policy of a first start, on an ordinary step of 200 bytes of shell. All facts are found.
 func BenchmarkDecideByDefault(b *testing.B) {
+	const text = `cd services/billing && GOFLAGS=-mod=mod go test ./... -run 'TestInvoice|TestRefund' -count=1 2>&1 | ` +
+		`tee /tmp/billing-test.log | tail -n 40 && git status --short && git diff --stat HEAD~1 -- internal/`
 	p, in := parse(b, string(policy.Default())), benchInput()
+	in.Event.Tool, in.Event.CWD, in.Event.Arguments = "Bash", "/srv/app", map[string]any{"command": text}
+	if v := p.Decide(b.Context(), in); v.Rule != policy.DefaultRule || len(text) < 190 {
+		b.Fatalf("%d bytes, decided by %+v", len(text), v)
+	}
 	b.ReportAllocs()
 	for b.Loop() {
 		p.Decide(b.Context(), in)

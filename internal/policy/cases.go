@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,13 +27,6 @@ type Test struct {
 	Want  Expectation
 }
 
-// Expectation is the part of a verdict that a test checks. Empty fields match anything.
-type Expectation struct {
-	Then   Action `json:"then"`
-	Rule   string `json:"rule,omitempty"`
-	Reason string `json:"reason,omitempty"` // a part of it
-}
-
 // TestResult is the outcome of one test.
 type TestResult struct {
 	Name    string
@@ -53,7 +47,7 @@ func (p *Policy) RunTests(tests Tests) []TestResult {
 	results := make([]TestResult, len(tests))
 	for i, t := range tests {
 		got := p.Decide(context.Background(), t.Input)
-		problem := t.Want.differs(got, p.names())
+		problem := t.Want.differs(got, &t.Input.Event, p.names())
 		results[i] = TestResult{t.Name, t.Line, problem == "", got, problem}
 	}
 	return results
@@ -65,29 +59,6 @@ func (p *Policy) names() []string {
 		names = append(names, r.name)
 	}
 	return names
-}
-
-// differs says how a verdict differs from what was expected, "" if it does not. A rule that
-// does not exist is pointed out, since a test with a misspelt name would never pass.
-func (w Expectation) differs(got Verdict, rules []string) string {
-	var wrong []string
-	if got.Action != w.Then {
-		wrong = append(wrong, fmt.Sprintf("then should be %s, and is %s by the rule %q", w.Then, got.Action, got.Rule))
-	}
-	if w.Rule != "" && got.Rule != w.Rule {
-		text := fmt.Sprintf("the rule should be %q, and is %q", w.Rule, got.Rule)
-		if n := fault.Nearest(w.Rule, rules); n != w.Rule && n != "" {
-			text += fmt.Sprintf(" (there is no %q; did you mean %q?)", w.Rule, n)
-		}
-		wrong = append(wrong, text)
-	}
-	if !strings.Contains(got.Reason, w.Reason) {
-		wrong = append(wrong, fmt.Sprintf("the reason should contain %q, and is %q", w.Reason, got.Reason))
-	}
-	if len(wrong) > 0 && got.Failed {
-		wrong = append(wrong, got.Reason)
-	}
-	return strings.Join(wrong, "; ")
 }
 
 // ParseTests reads a test file. Everything that is wrong with it is in the error, as
@@ -149,28 +120,6 @@ func (r *reader) test(n *yaml.Node) Test {
 		t.Want = r.expectation(n)
 	}
 	return t
-}
-
-// expectation reads what a test expects. then is required: a test that expects nothing would
-// always pass.
-func (r *reader) expectation(n *yaml.Node) Expectation {
-	var w Expectation
-	f, ok := r.Mapping(n, "expect", "then", "rule", "reason")
-	if !ok {
-		return w
-	}
-	if f["then"] == nil {
-		r.Add(document.At(n), "Write expect: {then: block}.", "%q has no %q.", "expect", "then")
-	} else {
-		w.Then = Action(r.OneOf(f["then"], "then", actions...))
-	}
-	if n := f["rule"]; n != nil {
-		w.Rule = r.Text(n, "rule", "Name the rule that should decide, or default.")
-	}
-	if n := f["reason"]; n != nil {
-		w.Reason = r.Text(n, "reason", "Write a part of the reason that should be given.")
-	}
-	return w
 }
 
 // typesOf are the types of the fields that rules see, by name.
@@ -238,7 +187,15 @@ func decode(values map[string]any, into any) {
 // counts reads {actions: {10m: 12}}.
 func (r *reader) counts(n *yaml.Node) Counts {
 	counts := Counts{}
-	f, _ := r.Mapping(n, "recent", sortedKeys(counters)...)
+	f, _ := r.AnyMapping(n, "recent", func(key *yaml.Node) bool {
+		if isCounter(key.Value) {
+			return true
+		}
+		r.Add(document.At(key), fault.DidYouMean(key.Value, sortedKeys(counters))+
+			` A counter of one tool or session is written "actions.tool", that of a rule "by_rule.NAME".`,
+			"There is no counter %q.", key.Value)
+		return false
+	})
 	for name, node := range f {
 		windows, _ := r.AnyMapping(node, `"recent.`+name+`"`, func(key *yaml.Node) bool {
 			if _, ok := document.ParseDuration(key.Value); !ok {
@@ -273,4 +230,14 @@ func (r *reader) time(n *yaml.Node, name string) time.Time {
 		r.Add(document.At(n), form, "%q cannot be %q.", name, text)
 	}
 	return t
+}
+
+// isCounter reports whether a name is that of a counter, with or without a scope.
+func isCounter(name string) bool {
+	base, scope, scoped := strings.Cut(name, ".")
+	if base == ruleCounter {
+		return ruleName.MatchString(scope)
+	}
+	_, known := counters[base]
+	return known && (!scoped || slices.Contains(Scopes, scope))
 }

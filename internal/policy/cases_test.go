@@ -125,7 +125,8 @@ func TestAMistakeInATestFileIsToldWithItsPlace(t *testing.T) {
 		},
 		{
 			"version: 1\ntests: [{name: x, point: action, recent: {action: {1m: 1}}, expect: {then: block}}]\n",
-			`2:43 recent has no field "action". Did you mean "actions"?`,
+			`2:43 There is no counter "action". Did you mean "actions"? A counter of one tool or session is written ` +
+				`"actions.tool", that of a rule "by_rule.NAME".`,
 		},
 		{
 			"version: 1\ntests: [{name: x, point: action, recent: {actions: {soon: 1}}, expect: {then: block}}]\n",

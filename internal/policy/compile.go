@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,16 +43,17 @@ type issue struct {
 // immutable.
 type condition struct {
 	program cel.Program
-	loops   bool // it goes over lists, so that it needs to be watched
+	loops   bool // it goes over data, so that it needs to be watched
 	counts  []Count
 	guard   guard
 	reads   map[string]bool // see Policy.Reads
+	found   []issue         // what Policy.Check reports
 }
 
 // compile checks an expression and makes it ready to run. The order matters: types first, then
 // what types do not catch, then the cost, and only then the rewriting, which the type checker
-// would not understand. Either the condition or at least one issue is returned.
-func (l *language) compile(text string) (*condition, []issue) {
+// would not understand. points are those of the rule. Either the condition or at least one issue is returned.
+func (l *language) compile(text string, points []Point) (*condition, []issue) {
 	parsed, problems := l.env.Parse(text)
 	if problems.Err() != nil {
 		return nil, syntaxIssues(text, problems)
@@ -77,6 +79,7 @@ func (l *language) compile(text string) (*condition, []issue) {
 		return nil, []issue{{0, fmt.Sprintf("The expression may take too long: its cost is up to %s, and may be %d.",
 			costWords(estimate.Max), CostLimit), "Do not go over one list inside of another, and search less text."}}
 	}
+	c.found = findImpossible(text, checked.NativeRep(), points)
 	c.guard, c.reads = guardOf(checked.NativeRep().Expr()), readsOf(checked.NativeRep().Expr())
 	rewrite(checked.NativeRep(), l.functions)
 	options := []cel.ProgramOption{cel.EvalOptions(cel.OptOptimize)}
@@ -101,7 +104,7 @@ func (l *language) inspect(text string, a *ast.AST) (*condition, []issue) {
 	ast.PostOrderVisit(a.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
 		switch e.Kind() {
 		case ast.ComprehensionKind:
-			c.loops = true
+			c.loops = c.loops || !overFacts(e.AsComprehension().IterRange())
 		case ast.StructKind:
 			refuse(e, "An expression cannot make objects.", "Compare fields one by one.")
 		case ast.ListKind:
@@ -111,6 +114,14 @@ func (l *language) inspect(text string, a *ast.AST) (*condition, []issue) {
 		}
 	}))
 	return c, issues
+}
+
+// overFacts reports whether a loop goes over facts, which are few: over a list of event, or one of a
+// command, as in event.commands.exists(c, "push" in c.args).
+func overFacts(list ast.Expr) bool {
+	owner, name, _ := strings.Cut(fieldOf(list), ".")
+	_, ofCommand := commandFields[name]
+	return owner == "event" && factFields[name] || owner != "" && owner != "event" && ofCommand
 }
 
 // inspectList refuses a list of different types, as in ["a", 1], of which one part can
@@ -156,16 +167,42 @@ func (c *condition) inspectCall(a *ast.AST, call ast.CallExpr, refuse func(e ast
 				`Patterns are those of RE2. A backslash in quotes is written twice, as in "\\.", or use r"\.".`)
 		}
 	case call.IsMemberFunction() && a.GetType(call.Target().ID()) == recentType:
-		text, _ := textOf(last)
-		window, ok := document.ParseDuration(text)
-		if !ok || window < time.Second || window > maxWindow {
-			refuse(last, "The window of recent."+call.FunctionName()+" should be a length of time in quotes.",
-				`Write one such as "90s", "10m", "24h" or "7d", from 1s to 31d.`)
+		c.inspectCounter(call, refuse)
+	}
+}
+
+// inspectCounter checks the window and the scope of a counter, as in recent.actions("10m", "tool") and
+// recent.by_rule("no-root-delete", "1h"), and notes which counter is read.
+func (c *condition) inspectCounter(call ast.CallExpr, refuse func(e ast.Expr, message, hint string)) {
+	args, what := call.Args(), call.FunctionName()
+	at := args[0]
+	switch {
+	case what == ruleCounter:
+		rule, ok := textOf(args[0])
+		if !ok || !ruleName.MatchString(rule) {
+			refuse(args[0], "The first argument of recent.by_rule should be the name of a rule, in quotes.",
+				`Write recent.by_rule("no-root-delete", "1h").`)
 			return
 		}
-		last.SetKindCase(ast.NewExprFactory().NewLiteral(last.ID(), types.Duration{Duration: window}))
-		c.counts = append(c.counts, Count{call.FunctionName(), window})
+		what, at = RuleCount(rule), args[1]
+	case len(args) == 2:
+		scope, _ := textOf(args[1])
+		if !slices.Contains(Scopes, scope) {
+			refuse(args[1], "The scope of recent."+what+" should be "+strings.Join(Scopes, " or ")+", in quotes.",
+				`Write recent.`+what+`("10m", "tool") for what was done with the same tool.`)
+			return
+		}
+		what += "." + scope
 	}
+	text, _ := textOf(at)
+	window, ok := document.ParseDuration(text)
+	if !ok || window < time.Second || window > maxWindow {
+		refuse(at, "The window of recent."+call.FunctionName()+" should be a length of time in quotes.",
+			`Write one such as "90s", "10m", "24h" or "7d", from 1s to 31d.`)
+		return
+	}
+	at.SetKindCase(ast.NewExprFactory().NewLiteral(at.ID(), types.Duration{Duration: window}))
+	c.counts = append(c.counts, Count{what, window})
 }
 
 // textOf is the text of a literal.

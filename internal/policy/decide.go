@@ -27,6 +27,10 @@ func (p *Policy) Decide(ctx context.Context, in Input) (v Verdict) {
 	if !known {
 		return failure(deciding, fmt.Errorf("there is no control point %q", in.Event.Point))
 	}
+	in.Event.Read()
+	if in.Event.facts != nil && in.Event.facts.Unreadable != "" {
+		return Verdict{Action: Block, Rule: UnreadableRule, Reason: in.Event.facts.Unreadable}
+	}
 	rules := p.byPoint[in.Event.Point]
 	if rules == nil {
 		return byDefault

@@ -68,15 +68,17 @@ func TestTheFirstRuleThatMatchesDecides(t *testing.T) {
 		},
 		{"a modify", policy.Event{Point: "action", Tool: "deploy"}, policy.Verdict{
 			Action: policy.Modify, Rule: "dry", Reason: `The rule "dry" changes this.`, Shadow: shadow,
-			Set: map[string]any{"arguments": map[string]any{
+			Changes: policy.Changes{Set: map[string]any{"arguments": map[string]any{
 				"dry_run": true, "count": int64(3), "ratio": 0.5,
 				"tags": []any{"a", nil},
-			}},
+			}}},
 		}},
 		{
 			"an allow with hints",
 			policy.Event{Point: "reasoning"},
-			policy.Verdict{Action: policy.Allow, Rule: "think", Set: map[string]any{"hints": []any{"slowly"}}},
+			policy.Verdict{
+				Action: policy.Allow, Rule: "think", Changes: policy.Changes{Set: map[string]any{"hints": []any{"slowly"}}},
+			},
 		},
 		{
 			"an allow with a reason",

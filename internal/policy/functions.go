@@ -34,10 +34,29 @@ func ruleFunctions() []cel.EnvOption {
 	}
 	for _, name := range sortedKeys(counters) {
 		options = append(options, cel.Function(name, decls.DisableTypeGuards(true), // the window was turned into a duration
-			cel.MemberOverload("recent_"+name, []*cel.Type{recentType, text}, counters[name], cel.BinaryBinding(count(name)))))
+			cel.MemberOverload("recent_"+name, []*cel.Type{recentType, text}, counters[name],
+				cel.BinaryBinding(func(recent, window ref.Val) ref.Val { return count(recent, name, window, counters[name]) })),
+			cel.MemberOverload("recent_"+name+"_of", []*cel.Type{recentType, text, text}, counters[name],
+				cel.FunctionBinding(func(args ...ref.Val) ref.Val {
+					return count(args[0], name+"."+string(args[2].(types.String)), args[1], counters[name])
+				}))))
 	}
-	return options
+	return append(options, cel.Function(ruleCounter, decls.DisableTypeGuards(true),
+		cel.MemberOverload("recent_"+ruleCounter, []*cel.Type{recentType, text, text}, cel.IntType,
+			cel.FunctionBinding(func(args ...ref.Val) ref.Val {
+				return count(args[0], RuleCount(string(args[1].(types.String))), args[2], cel.IntType)
+			}))))
 }
+
+// ruleCounter is the function that counts the decisions of one rule: recent.by_rule("no-root-delete", "1h").
+const ruleCounter = "by_rule"
+
+// RuleCount is the name under which the decisions of a rule are counted.
+func RuleCount(rule string) string { return ruleCounter + "." + rule }
+
+// Scopes narrow a counter to what has the same tool or session as the event. A counter and its scope
+// are one name, such as actions.tool, in Count, Counts and Recent.
+var Scopes = []string{"session", "tool"}
 
 // lowerASCII changes A to Z alone: other languages have no one lower case, and rules must not
 // depend on a locale.
@@ -73,22 +92,20 @@ func join(list, separator ref.Val) ref.Val {
 	return types.String(strings.Join(words, string(between)))
 }
 
-// count is the function of a counter. A policy that is evaluated without counters sees 0. Not
-// a number is an error, which blocks, since comparisons with it would all be false.
-func count(what string) func(recent, window ref.Val) ref.Val {
-	return func(recent, window ref.Val) ref.Val {
-		var n float64
-		if r, ok := recent.Value().(Recent); ok && r != nil {
-			n = r.Count(what, window.Value().(time.Duration))
-		}
-		if math.IsNaN(n) {
-			return types.NewErr("recent.%s is not a number", what)
-		}
-		if counters[what] == cel.DoubleType {
-			return types.Double(n)
-		}
-		return types.Int(max(math.MinInt64, min(math.MaxInt64/2, n)))
+// count reads a counter. A policy that is evaluated without counters sees 0. Not a number is an
+// error, which blocks, since comparisons with it would all be false.
+func count(recent ref.Val, what string, window ref.Val, typ *cel.Type) ref.Val {
+	var n float64
+	if r, ok := recent.Value().(Recent); ok && r != nil {
+		n = r.Count(what, window.Value().(time.Duration))
 	}
+	if math.IsNaN(n) {
+		return types.NewErr("recent.%s is not a number", what)
+	}
+	if typ == cel.DoubleType {
+		return types.Double(n)
+	}
+	return types.Int(max(math.MinInt64, min(math.MaxInt64/2, n)))
 }
 
 // empty are the values that stand for something absent, by the kind that is wanted.

@@ -9,7 +9,8 @@ import (
 )
 
 // guard is a necessary condition of an expression: one of a few fields has a certain text, as
-// in event.tool == "bash" && …, or a list contains it, as in "bash" in event.tools. A rule
+// in event.tool == "bash" && …, or a list contains it, as in "bash" in event.tools and
+// event.commands.exists(c, c.name == "git" && …). A rule
 // whose guard is not met need not be evaluated, since in CEL false && anything is false,
 // even an error. So a decision evaluates the few rules of a thousand that are about this
 // tool, this agent or this host.
@@ -26,7 +27,16 @@ type want struct {
 
 // guardOf finds the guard of an expression, nil if it has none. Of a && b the guard of either
 // side will do; a || b needs one on both sides.
-func guardOf(e ast.Expr) guard {
+func guardOf(e ast.Expr) guard { return (&guardFinder{}).of(e) }
+
+// guardFinder finds the guard of an expression. command is the name of the loop's variable inside
+// of event.commands.exists(…).
+type guardFinder struct{ command string }
+
+func (g *guardFinder) of(e ast.Expr) guard {
+	if e.Kind() == ast.ComprehensionKind {
+		return g.exists(e.AsComprehension())
+	}
 	if e.Kind() != ast.CallKind {
 		return nil
 	}
@@ -35,14 +45,14 @@ func guardOf(e ast.Expr) guard {
 	switch call.FunctionName() {
 	case operators.LogicalAnd:
 		for _, a := range args {
-			if g := guardOf(a); g != nil {
-				return g
+			if one := g.of(a); one != nil {
+				return one
 			}
 		}
 	case operators.LogicalOr:
 		var either guard
 		for _, a := range args {
-			one := guardOf(a)
+			one := g.of(a)
 			if one == nil {
 				return nil
 			}
@@ -53,21 +63,48 @@ func guardOf(e ast.Expr) guard {
 		if _, ok := textOf(args[0]); ok {
 			args = []ast.Expr{args[1], args[0]}
 		}
-		if text, ok := textOf(args[1]); ok && guarded[fieldOf(args[0])] != nil {
-			return guard{{fieldOf(args[0]), text}}
+		if text, ok := textOf(args[1]); ok && g.field(args[0]) != "" {
+			return guard{{g.field(args[0]), text}}
 		}
 	case operators.In:
-		return guardIn(args[0], args[1])
+		return g.in(args[0], args[1])
 	}
 	return nil
 }
 
-// guardIn is the guard of "text" in event.tools, or of event.tool in ["text", …].
-func guardIn(item, list ast.Expr) (g guard) {
+// exists is the guard of event.commands.exists(c, …), which CEL has turned into a loop that
+// joins its steps with ||.
+func (g *guardFinder) exists(loop ast.ComprehensionExpr) guard {
+	step := loop.LoopStep()
+	if fieldOf(loop.IterRange()) != "event.commands" || step.Kind() != ast.CallKind ||
+		step.AsCall().FunctionName() != operators.LogicalOr || len(step.AsCall().Args()) != 2 {
+		return nil
+	}
+	first := step.AsCall().Args()[0]
+	if first.Kind() != ast.IdentKind || first.AsIdent() != loop.AccuVar() {
+		return nil
+	}
+	return (&guardFinder{command: loop.IterVar()}).of(step.AsCall().Args()[1])
+}
+
+// field is the name of a field that guards are about, empty for any other expression.
+func (g *guardFinder) field(e ast.Expr) string {
+	name := fieldOf(e)
+	if g.command != "" && name == g.command+".name" {
+		return commandsField
+	}
+	if guarded[name] == nil {
+		return ""
+	}
+	return name
+}
+
+// in is the guard of "text" in event.tools, or of event.tool in ["text", …].
+func (g *guardFinder) in(item, list ast.Expr) (wants guard) {
 	if text, ok := textOf(item); ok && fieldOf(list) == toolsField {
 		return guard{{toolsField, text}}
 	}
-	if list.Kind() != ast.ListKind || guarded[fieldOf(item)] == nil {
+	if list.Kind() != ast.ListKind || g.field(item) == "" {
 		return nil
 	}
 	for _, one := range list.AsList().Elements() {
@@ -75,13 +112,16 @@ func guardIn(item, list ast.Expr) (g guard) {
 		if !ok {
 			return nil
 		}
-		g = append(g, want{fieldOf(item), text})
+		wants = append(wants, want{g.field(item), text})
 	}
-	return g
+	return wants
 }
 
-// toolsField is the one list of texts among the fields.
-const toolsField = "event.tools"
+// The lists among the fields: the tools of a prompt, and the names of the commands of a shell text.
+const (
+	toolsField    = "event.tools"
+	commandsField = "event.commands.name"
+)
 
 // fieldOf is the name of a field of event or agent, empty for any other expression.
 func fieldOf(e ast.Expr) string {
@@ -146,12 +186,17 @@ func (s *pointIndex) add(r *rule) {
 func (s *pointIndex) candidates(in *Input) []*rule {
 	all := slices.Clip(s.unguarded)
 	for _, w := range s.guarded {
-		if w.field != toolsField {
+		switch w.field {
+		case toolsField:
+			for _, tool := range in.Event.Tools {
+				all = append(all, w.byText[tool]...)
+			}
+		case commandsField:
+			for i := range in.Event.Facts().Commands {
+				all = append(all, w.byText[in.Event.facts.Commands[i].Name]...)
+			}
+		default:
 			all = append(all, w.byText[guarded[w.field](in)]...)
-			continue
-		}
-		for _, tool := range in.Event.Tools {
-			all = append(all, w.byText[tool]...)
 		}
 	}
 	if len(all) > len(s.unguarded) { // some of them by two of their texts

@@ -2,10 +2,15 @@ package policy
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json" // keeps the digits of numbers; what is read is our own
+	"net/url"
+	"slices"
 	"time"
 
+	"signalbox/internal/facts"
 	"signalbox/internal/policy/document"
+	"signalbox/internal/secret"
 )
 
 // Input is everything a decision depends on. The caller of Decide makes it and does not
@@ -67,6 +72,9 @@ type Event struct {
 	External       bool           `json:"external,omitempty"`
 	QueryType      string         `json:"query_type,omitempty"`
 
+	facts   *facts.Facts // see Facts
+	secrets []string     // see Secrets
+
 	// Fill, if there is one, puts in the data (arguments, payload, metadata, artifacts)
 	// when something first asks for it: few rules do, and decoding costs more than
 	// deciding.
@@ -80,6 +88,78 @@ func (e *Event) Complete() {
 		e.Fill = nil
 		fill(e)
 	}
+}
+
+// Read fills in what the arguments of a tool call say: command, path, url and host, where the
+// protocol has not said it. Call it before an event is decided or stored.
+func (e *Event) Read() {
+	if e.facts != nil || (e.Point != OnAction && e.Point != OnToolCall) {
+		return
+	}
+	e.Complete()
+	e.facts = facts.Skim(facts.Call{Tool: e.Tool, Toolset: e.Toolset, Arguments: e.arguments(), CWD: e.CWD})
+	e.Command = cmp.Or(e.Command, e.facts.Command)
+	e.Path = cmp.Or(e.Path, e.facts.Path)
+	if e.URL = cmp.Or(e.URL, e.facts.URL); e.Host == "" && e.URL != "" {
+		if u, err := url.Parse(e.URL); err == nil {
+			e.Host = u.Hostname()
+		}
+	}
+}
+
+// arguments are those of the tool. An event that was written by hand, as in a test of a policy, may
+// have a command, a path and a URL without them.
+func (e *Event) arguments() map[string]any {
+	if len(e.Arguments) > 0 {
+		return e.Arguments
+	}
+	written := map[string]any{}
+	for name, text := range map[string]string{"command": e.Command, "path": e.Path, "url": e.URL} {
+		if text != "" {
+			written[name] = text
+		}
+	}
+	return written
+}
+
+// Facts is what a tool call does. At other points than action and tool_call there is nothing to
+// know. It is not safe for concurrent use.
+func (e *Event) Facts() *facts.Facts {
+	e.Read()
+	if e.facts == nil {
+		e.facts = &facts.Facts{Does: facts.Other}
+	}
+	e.facts.Complete()
+	return e.facts
+}
+
+// Secrets are the kinds of credentials in what the event says, each once and sorted. It is not safe
+// for concurrent use.
+func (e *Event) Secrets() []string {
+	if e.secrets != nil {
+		return e.secrets
+	}
+	e.Complete()
+	kinds := []string{}
+	look := func(text string) {
+		for _, found := range secret.Find(text) {
+			kinds = append(kinds, found.Kind)
+		}
+	}
+	for _, text := range []string{e.Text, e.Summary, e.ProposedAction, e.Subject, e.Command, e.URL} {
+		look(text)
+	}
+	for _, data := range []map[string]any{e.Arguments, e.Payload, e.Metadata} {
+		if text, err := encodeData(data); err == nil && len(data) > 0 {
+			look(string(text))
+		}
+	}
+	if text, err := encodeData(e.Artifacts); err == nil && len(e.Artifacts) > 0 {
+		look(string(text))
+	}
+	slices.Sort(kinds)
+	e.secrets = slices.Compact(kinds)
+	return e.secrets
 }
 
 // Agent is who did it, as the roster knows it and never as a request claims.

@@ -57,6 +57,9 @@ func TestAStoredInputOfAnotherVersionIsRead(t *testing.T) {
 func fill(v reflect.Value, name string) string {
 	var seen []string
 	for i := range v.NumField() {
+		if !v.Type().Field(i).IsExported() {
+			continue
+		}
 		tag, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
 		switch f := v.Field(i); f.Kind() {
 		case reflect.String:
@@ -88,16 +91,21 @@ func fill(v reflect.Value, name string) string {
 
 func TestDataIsFilledInWhenARuleAsksForIt(t *testing.T) {
 	filled := 0
-	in := policy.Input{Event: policy.Event{Point: policy.OnAction, Tool: "t", Fill: func(e *policy.Event) {
+	in := policy.Input{Event: policy.Event{Point: policy.OnPrompt, Tool: "t", Fill: func(e *policy.Event) {
 		filled++
 		e.Payload, e.Metadata = map[string]any{"a": "b"}, map[string]any{"c": "d"}
 	}}}
-	if got := outcome(t, `event.tool == "t"`, in); got != "true" || filled != 0 {
-		t.Errorf("%s, filled %d times", got, filled)
-	}
-	if got := outcome(t, `event.payload.a == "b" && event.metadata.c == "d" && has(event.payload)`, in); got != "true" ||
-		filled != 1 {
-		t.Errorf("%s, filled %d times", got, filled)
+	for _, c := range []struct {
+		when string
+		want int
+	}{
+		{`event.tool == "t"`, 0},
+		{`event.payload.a == "b" && event.metadata.c == "d" && has(event.payload)`, 1},
+	} {
+		p := parse(t, "version: 1\nrules:\n  - {name: r, on: [prompt], when: '"+c.when+"', then: block}\n")
+		if v := p.Decide(t.Context(), in); v.Rule != "r" || filled != c.want {
+			t.Errorf("%s: decided by %s, filled %d times", c.when, v.Rule, filled)
+		}
 	}
 }
 

@@ -39,6 +39,7 @@ var theLanguage = sync.OnceValues(func() (*language, error) {
 	}
 	options = append(options, ruleFunctions()...)
 	options = append(options, dataFunctions()...)
+	options = append(options, placeFunctions()...)
 	env, err := cel.NewEnv(options...)
 	if err != nil {
 		return nil, err
@@ -57,17 +58,33 @@ func (sizes) EstimateCallCost(_, _ string, _ *cost.AstNode, _ []cost.AstNode) *c
 	return nil
 }
 
-// EstimateSize bounds texts at 64 KiB and everything inside of data at 1,000.
+// EstimateSize bounds texts at 64 KiB and everything inside of data at 1,000. Facts are smaller: their
+// lists are bounded where they are found, and what is in them is names and paths.
 func (sizes) EstimateSize(n cost.AstNode) *cost.SizeEstimate {
 	if n.ComputedSize() != nil {
 		return nil
 	}
 	limit := uint64(1000) // items, or characters of something inside of data
-	if n.Type().Kind() == types.StringKind && len(n.Path()) == 2 {
+	path := n.Path()
+	if len(path) >= 2 && path[0] == "event" && factFields[path[1]] {
+		limit = 50 // items
+		if n.Type().Kind() == types.StringKind {
+			limit = 200 // characters
+		}
+	} else if n.Type().Kind() == types.StringKind && len(path) == 2 {
 		limit = 64 << 10 // characters of a field of event
+		if path[1] == "cwd" || path[1] == "tool" {
+			limit = 1000
+		}
 	}
 	s := cost.RangedSizeEstimate(0, limit)
 	return &s
+}
+
+// factFields are the fields of event that are facts.
+var factFields = map[string]bool{
+	"commands": true, "paths": true, "reads": true, "writes": true, "deletes": true, "hosts": true, "opaque_reasons": true,
+	"secrets": true,
 }
 
 // variables are what an expression sees.
@@ -113,4 +130,6 @@ func (work) CallCost(function, _ string, args []ref.Val, _ ref.Val) *uint64 {
 }
 
 // ownFunctions are those of ruleFunctions that look at every character of their arguments.
-var ownFunctions = map[string]bool{"lowerAscii": true, "trim": true, "split": true, "join": true}
+var ownFunctions = map[string]bool{
+	"lowerAscii": true, "trim": true, "split": true, "join": true, "within": true, "outside": true, "covers": true,
+}

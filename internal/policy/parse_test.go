@@ -165,11 +165,12 @@ func TestAMistakeInTheFormOfAPolicyIsToldWithItsPlace(t *testing.T) {
 		},
 		{
 			"gate with defer", head + "    then: defer\n    gate: {quorum: 1}\n",
-			`7:11 "gate" has no effect with then: defer. It goes with then: gate.`,
+			`7:11 "gate" has no effect with then: defer. It goes with then: gate, and with then: modify.`,
 		},
 		{
 			"modify without set", head + "    then: modify\n",
-			`6:11 then: modify needs "set". Add set: with the members to change, as in set: {arguments: {dry_run: true}}.`,
+			`6:11 then: modify needs "set", "replace" or "redact". Add set: with the members to change, as in ` +
+				`set: {arguments: {dry_run: true}}, replace: or redact:.`,
 		},
 		{
 			"a set that is a list", head + "    then: modify\n    set: [a]\n",

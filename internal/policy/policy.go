@@ -31,6 +31,7 @@ type Policy struct {
 	byPoint  map[Point]*pointIndex
 	defaults map[Point]Verdict
 	counts   []Count
+	found    error
 }
 
 // Count is a counter that a policy reads: its name and its window. The caller keeps those
@@ -49,8 +50,11 @@ func Problems(err error) []Problem { return document.Problems(err) }
 // policyKeys are the keys of a policy. docs/policy.md explains them.
 var policyKeys = []string{"version", "defaults", "rules"}
 
-// reader reads policies and test files.
-type reader struct{ document.Reader }
+// reader reads policies and test files. found has what Check reports beyond what Parse refuses.
+type reader struct {
+	document.Reader
+	found document.Reader
+}
 
 // Parse reads a policy. Everything that is wrong with it is in the error, each with
 // its place: see Problems.
@@ -68,9 +72,11 @@ func Parse(source []byte) (*Policy, error) {
 		if f, ok := r.Mapping(doc, "The policy", policyKeys...); ok {
 			r.version(doc, f)
 			p.setDefaults(r.defaults(f["defaults"]))
-			for _, rule := range r.rules(f["rules"], lang) {
+			rules := r.rules(f["rules"], lang)
+			for _, rule := range rules {
 				p.addRule(rule)
 			}
+			r.findUnreachable(rules)
 			if len(p.counts) > maxCounts {
 				r.Add(document.At(f["rules"]), "Use the same windows in several rules.",
 					"The rules read %d counters of recent, and may read %d.", len(p.counts), maxCounts)
@@ -80,8 +86,14 @@ func Parse(source []byte) (*Policy, error) {
 	if err := r.Fault(); err != nil {
 		return nil, err
 	}
+	p.found = r.found.Fault()
 	return p, nil
 }
+
+// Check is an error about rules that can be run and would not do what is written: those that never
+// match, those that change what is not there, and time zones that do not exist. See Problems. A
+// policy is checked before it is applied; one that is in force decides all the same.
+func (p *Policy) Check() error { return p.found }
 
 // version checks that the version of the language is 1, the only one so far.
 func (r *reader) version(doc *yaml.Node, f document.Fields) {

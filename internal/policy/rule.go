@@ -26,7 +26,9 @@ type rule struct {
 }
 
 // ruleKeys are the keys of a rule. docs/policy.md explains them.
-var ruleKeys = []string{"name", "on", "when", "then", "reason", "set", "retry_after", "gate", "mode"}
+var ruleKeys = []string{
+	"name", "on", "when", "then", "reason", "set", "replace", "redact", "retry_after", "gate", "mode",
+}
 
 // The modes of a rule.
 const (
@@ -90,7 +92,12 @@ func (r *reader) rule(n *yaml.Node, lang *language) (*rule, document.Fields) {
 	if when == nil { // a rule without a condition always applies
 		when = &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!bool", Value: "true", Line: n.Line, Column: n.Column}
 	}
-	one.text, one.when = r.condition(when, lang)
+	one.text, one.when = r.condition(when, lang, one.points)
+	if one.when != nil {
+		for _, i := range one.when.found {
+			r.finding(r.Inside(when, i.offset), i.hint, "%s", i.message)
+		}
+	}
 	if mode := f["mode"]; mode != nil {
 		one.shadow = r.OneOf(mode, "mode", modeEnforce, modeShadow) == modeShadow
 	}
@@ -141,7 +148,7 @@ func (r *reader) points(n *yaml.Node) []Point {
 
 // condition compiles the expression of a rule. A bare true or false is a boolean in
 // YAML and an expression in CEL.
-func (r *reader) condition(n *yaml.Node, lang *language) (string, *condition) {
+func (r *reader) condition(n *yaml.Node, lang *language, points []Point) (string, *condition) {
 	const form = `Write a condition such as event.tool == "bash", or true.`
 	text, ok := r.Scalar(n, "when", form, "!!str", "!!bool")
 	if !ok {
@@ -155,7 +162,7 @@ func (r *reader) condition(n *yaml.Node, lang *language) (string, *condition) {
 		text = strings.ToLower(text)
 	}
 	r.checkComment(n, text, lang)
-	compiled, issues := lang.compile(text)
+	compiled, issues := lang.compile(text, points)
 	for _, i := range issues {
 		r.Add(r.Inside(n, i.offset), i.hint, "%s", i.message)
 	}
@@ -201,8 +208,9 @@ func (r *reader) verdict(one *rule, f document.Fields) Verdict {
 	r.checkFields(one, v.Action, f)
 	switch v.Action {
 	case Modify, Allow:
-		if set := f["set"]; set != nil {
-			v.Set = r.set(set)
+		v.Changes = r.changes(one, f)
+		if v.Action == Modify && f["gate"] != nil { // a person sees what is changed, before it goes on
+			v.Action, v.Gate = Gate, r.gate(f["gate"], one.points)
 		}
 	case Defer:
 		v.RetryAfter = defaultRetryAfter
@@ -249,13 +257,15 @@ func (r *reader) checkFields(one *rule, a Action, f document.Fields) {
 	only("set", a == Modify || hints,
 		"It goes with then: modify, and with then: allow on "+strings.Join(pointNames(hinting), ", ")+".")
 	only("retry_after", a == Defer, "It goes with then: defer.")
-	only("gate", a == Gate, "It goes with then: gate.")
+	only("replace", a == Modify, "It goes with then: modify.")
+	only("redact", a == Modify, "It goes with then: modify.")
+	only("gate", a == Gate || a == Modify, "It goes with then: gate, and with then: modify.")
 	if a != Modify {
 		return
 	}
-	if f["set"] == nil {
-		r.Add(document.At(f["then"]), "Add set: with the members to change, as in set: {arguments: {dry_run: true}}.",
-			"then: modify needs %q.", "set")
+	if f["set"] == nil && f["replace"] == nil && f["redact"] == nil {
+		r.Add(document.At(f["then"]), "Add set: with the members to change, as in set: {arguments: {dry_run: true}}, "+
+			"replace: or redact:.", "then: modify needs %q, %q or %q.", "set", "replace", "redact")
 	}
 	for _, p := range one.points {
 		if !p.in(modifiable) {
@@ -263,6 +273,21 @@ func (r *reader) checkFields(one *rule, a Action, f document.Fields) {
 				"then: modify is not possible on %s.", p)
 		}
 	}
+}
+
+// changes reads what a rule changes.
+func (r *reader) changes(one *rule, f document.Fields) (c Changes) {
+	if n := f["set"]; n != nil {
+		c.Set = r.set(n)
+		r.checkSet(n, one.points)
+	}
+	if n := f["replace"]; n != nil {
+		c.Replace = r.replacements(n, one.points)
+	}
+	if n := f["redact"]; n != nil {
+		c.Redact = r.redactions(n, one.points)
+	}
+	return c
 }
 
 // set reads the merge patch of a rule. Null is meaningful in it: it removes a member.

@@ -8,15 +8,19 @@ import (
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/common/types/traits"
+
+	"signalbox/internal/facts"
 )
 
 // The types that rules see. A field that is not listed does not compile, which is
 // how a typing mistake is found before it lets something through.
 var (
-	eventType  = cel.ObjectType("Event")
-	agentType  = cel.ObjectType("Agent")
-	recentType = cel.ObjectType("Recent")
-	anyMap     = cel.MapType(cel.StringType, cel.DynType)
+	eventType   = cel.ObjectType("Event")
+	commandType = cel.ObjectType("Command")
+	agentType   = cel.ObjectType("Agent")
+	recentType  = cel.ObjectType("Recent")
+	anyMap      = cel.MapType(cel.StringType, cel.DynType)
+	texts       = cel.ListType(cel.StringType)
 )
 
 // field is one field of event or agent: its type, and how its value is read. The value is a
@@ -70,6 +74,27 @@ var eventFields = map[string]field[Event]{
 	"priority":        {cel.StringType, func(e *Event) any { return types.String(e.Priority) }},
 	"query_type":      {cel.StringType, func(e *Event) any { return types.String(e.QueryType) }},
 	"external":        {cel.BoolType, func(e *Event) any { return types.Bool(e.External) }},
+
+	// Facts, which are found when the first rule reads one.
+	"does":           {cel.StringType, func(e *Event) any { e.Read(); return types.String(e.class()) }},
+	"commands":       {cel.ListType(commandType), func(e *Event) any { return commandList(e.Facts().Commands) }},
+	"opaque":         {cel.BoolType, func(e *Event) any { return types.Bool(len(e.Facts().Opaque) > 0) }},
+	"opaque_reasons": {texts, func(e *Event) any { return e.Facts().OpaqueReasons() }},
+	"paths":          {texts, func(e *Event) any { return e.pathList(e.Facts().Paths) }},
+	"reads":          {texts, func(e *Event) any { return e.pathList(e.Facts().Reads) }},
+	"writes":         {texts, func(e *Event) any { return e.pathList(e.Facts().Writes) }},
+	"deletes":        {texts, func(e *Event) any { return e.pathList(e.Facts().Deletes) }},
+	"secrets":        {texts, func(e *Event) any { return e.Secrets() }},
+	"hosts":          {texts, func(e *Event) any { return e.Facts().Hosts }},
+}
+
+// commandFields are what rules see of a command of a shell text.
+var commandFields = map[string]field[facts.Command]{
+	"name":    {cel.StringType, func(c *facts.Command) any { return types.String(c.Name) }},
+	"args":    {texts, func(c *facts.Command) any { return c.Args }},
+	"flags":   {texts, func(c *facts.Command) any { return c.Flags }},
+	"targets": {texts, func(c *facts.Command) any { return c.Targets }},
+	"assigns": {cel.MapType(cel.StringType, cel.StringType), func(c *facts.Command) any { return c.Assigns }},
 }
 
 // agentFields are what rules see of the agent.
@@ -99,11 +124,11 @@ var counters = map[string]*cel.Type{
 	"cost":       cel.DoubleType,
 }
 
-// provider tells CEL about the three types, on top of those it has.
+// provider tells CEL about our types, on top of those it has.
 type provider struct{ types.Provider }
 
 func (p provider) FindStructType(name string) (*types.Type, bool) {
-	for _, t := range []*types.Type{eventType, agentType, recentType} {
+	for _, t := range []*types.Type{eventType, commandType, agentType, recentType} {
 		if t.TypeName() == name {
 			return types.NewTypeTypeWithParam(t), true
 		}
@@ -115,6 +140,8 @@ func (p provider) FindStructFieldNames(name string) ([]string, bool) {
 	switch name {
 	case eventType.TypeName():
 		return sortedKeys(eventFields), true
+	case commandType.TypeName():
+		return sortedKeys(commandFields), true
 	case agentType.TypeName():
 		return sortedKeys(agentFields), true
 	case recentType.TypeName():
@@ -129,6 +156,8 @@ func (p provider) FindStructFieldType(name, fieldName string) (*types.FieldType,
 	switch name {
 	case eventType.TypeName():
 		return fieldType(eventFields, fieldName)
+	case commandType.TypeName():
+		return fieldType(commandFields, fieldName)
 	case agentType.TypeName():
 		return fieldType(agentFields, fieldName)
 	case recentType.TypeName():

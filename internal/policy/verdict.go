@@ -9,7 +9,7 @@ type Action string
 const (
 	Allow  Action = "allow"
 	Block  Action = "block"
-	Modify Action = "modify" // go on with Verdict.Set merged into the payload
+	Modify Action = "modify" // go on with Verdict.Changes applied to the payload
 	Defer  Action = "defer"  // ask again after Verdict.RetryAfter
 	Gate   Action = "gate"   // ask a person, as Verdict.Gate says
 )
@@ -20,6 +20,10 @@ var actions = []string{string(Allow), string(Block), string(Modify), string(Defe
 // DefaultRule is the name of what decides when no rule matches.
 const DefaultRule = "default"
 
+// UnreadableRule is the name in place of a rule's for the block of a tool call whose command is
+// there and cannot be read: no rule could see what it does.
+const UnreadableRule = "unreadable"
+
 // defaultRetryAfter is how long a defer waits that does not say.
 const defaultRetryAfter = 30 * time.Second
 
@@ -27,12 +31,13 @@ const defaultRetryAfter = 30 * time.Second
 // rulebook records it. Its maps and slices belong to the policy and must not be changed.
 //
 // What always holds: Rule is never empty. Reason is not empty unless Action is Allow. Gate is
-// set if and only if Action is Gate. If Failed is set, Action is Block.
+// set if and only if Action is Gate. If Failed is set, Action is Block. A gate may have changes:
+// then the person is asked about the changed payload, and that is what goes on.
 type Verdict struct {
 	Action     Action
-	Rule       string         // the rule that decided, or "default"
-	Reason     string         // for whoever is refused or asked; never empty unless allowed
-	Set        map[string]any // what Merge puts into the payload
+	Rule       string  // the rule that decided, or "default"
+	Reason     string  // for whoever is refused or asked; never empty unless allowed
+	Changes    Changes // what a modify changes, and hints of an allow; see Changes.Apply
 	RetryAfter time.Duration
 	Gate       *GateSpec // there when Action is Gate
 	Failed     bool      // the rule could not be evaluated; Action is Block
@@ -82,26 +87,4 @@ type EscalationStep struct {
 
 func defaultGate() *GateSpec {
 	return &GateSpec{OnExpiry: ExpiryReject, Approvers: []string{"operator"}, Quorum: 1, RejectNeeds: 1, Risk: "medium"}
-}
-
-// Merge returns the payload with set put into it, as a JSON merge patch (RFC 7396):
-// an object is merged member by member, null removes a member, and anything else
-// replaces what was there. It changes neither of its arguments.
-func Merge(payload, set map[string]any) map[string]any {
-	merged := make(map[string]any, len(payload)+len(set))
-	for k, v := range payload {
-		merged[k] = v
-	}
-	for k, v := range set {
-		switch v := v.(type) {
-		case nil:
-			delete(merged, k)
-		case map[string]any:
-			before, _ := merged[k].(map[string]any)
-			merged[k] = Merge(before, v)
-		default:
-			merged[k] = v
-		}
-	}
-	return merged
 }

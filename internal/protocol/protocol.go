@@ -22,6 +22,7 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
+	"signalbox/internal/secret"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
@@ -37,6 +38,9 @@ type Core struct {
 	Outbox *deliver.Outbox
 	Now    func() time.Time
 	Log    *slog.Logger
+	// Secrets replaces credentials in texts, for rules that say so. In what is stored the ledger
+	// does it (List.Clean).
+	Secrets *secret.Redactor
 
 	Key     []byte // the server's secret, from which others are derived
 	BaseURL string // where clients and people reach the server
@@ -63,6 +67,9 @@ type Protocol struct {
 	Projection ledger.Projection
 	Readers    map[string]rulebook.Reader // the decisions in its entries, by kind
 	Counters   map[string]counter.Reader  // what its entries add to the counters, by kind
+	// Said are the kinds of entries that hold what agents say, run or answer: credentials in their
+	// bodies are replaced. What has to be delivered or released byte for byte is not among them.
+	Said []string
 
 	// Open makes the service. The ledger has Projection, and nothing runs yet.
 	Open func(context.Context, Core) (Service, error)
@@ -95,6 +102,26 @@ func (l List) Projections() (all []ledger.Projection) {
 		all = append(all, p.Projection)
 	}
 	return all
+}
+
+// Clean replaces the credentials in the bodies of entries that hold what agents say. It is for
+// ledger.Options.
+func (l List) Clean(r *secret.Redactor) func(kind string, body []byte) ([]byte, bool) {
+	said := map[string]bool{"gate.opened": true}
+	for _, kind := range rulebook.Kinds() {
+		said[kind] = true
+	}
+	for _, p := range l {
+		for _, kind := range p.Said {
+			said[kind] = true
+		}
+	}
+	return func(kind string, body []byte) ([]byte, bool) {
+		if !said[kind] {
+			return body, false
+		}
+		return r.Body(body, ledger.RawMember)
+	}
 }
 
 // Readers find the decisions in the entries of every protocol.

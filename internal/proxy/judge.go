@@ -2,8 +2,6 @@ package proxy
 
 import (
 	"context"
-	"net/url"
-	"strings"
 
 	"signalbox/internal/policy"
 	"signalbox/internal/proxy/form"
@@ -25,9 +23,7 @@ type ruling struct {
 	gates   []gated            // in the order of the calls
 }
 
-// policyEvent is what rules see of a tool call. Tools name their arguments as they like; command,
-// path and url are taken from the names that common tools use. A rule that must not miss one
-// reads event.arguments or event.text.
+// policyEvent is what rules see of a tool call.
 func (x *exchange) policyEvent(c *form.Call) policy.Event {
 	e := policy.Event{
 		Point: policy.OnToolCall, Protocol: Name, Kind: c.Kind, Tool: c.Tool, Toolset: c.Toolset, Text: string(c.Arguments),
@@ -36,32 +32,7 @@ func (x *exchange) policyEvent(c *form.Call) policy.Event {
 	if c.Unclear == "" { // then form has checked that it is an object
 		_ = policy.DecodeData(c.Arguments, &e.Arguments) // it is an object
 	}
-	e.Command, e.Path, e.URL = argumentText(e.Arguments, "command", "commands", "cmd"), argumentText(e.Arguments,
-		"file_path", "path"), argumentText(e.Arguments, "url")
-	if u, err := url.Parse(e.URL); err == nil {
-		e.Host = u.Hostname()
-	}
 	return e
-}
-
-// argumentText is the text of the first of these arguments that has any. Texts in a list, as of a
-// command with its arguments, are joined with spaces.
-func argumentText(arguments map[string]any, names ...string) string {
-	for _, name := range names {
-		switch v := arguments[name].(type) {
-		case string:
-			if v != "" {
-				return v
-			}
-		case []any:
-			var all []string
-			collectTexts(v, &all)
-			if len(all) > 0 {
-				return strings.Join(all, " ")
-			}
-		}
-	}
-	return ""
 }
 
 // judgeCalls asks the policy about complete calls, in order, until one is refused, and adds what it

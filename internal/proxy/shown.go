@@ -21,6 +21,7 @@ func (x *exchange) toolOpening(gates []gated, withheld []byte) gate.Opening {
 	var titles []string
 	for _, g := range gates {
 		e := x.policyEvent(&g.Call)
+		e.Read()
 		title := g.Tool
 		if g.Toolset != "" {
 			title = g.Toolset + "/" + g.Tool

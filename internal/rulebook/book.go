@@ -67,8 +67,9 @@ func (b *Book) Decide(ctx context.Context, who roster.Identity, event policy.Eve
 	b.mu.RLock()
 	in := b.inForce
 	b.mu.RUnlock()
+	event.Read()                                    // so that what the arguments say is recorded too
 	now := b.now().UTC().Truncate(time.Microsecond) // as it is recorded
-	recent := &countReader{at: in.recent, agent: who.ID, now: now}
+	recent := &countReader{at: in.recent, agent: who.ID, tool: event.Tool, session: event.Session, now: now}
 	agent := policy.Agent{
 		Name: who.Name, Address: who.Address, Workspace: who.Workspace, Trust: who.Trust,
 		Labels: who.Labels, Suspended: who.Suspended,

@@ -88,6 +88,11 @@ func (b *Book) Routes() []wire.Route {
 			RequestMedia: yaml, Media: "application/x-ndjson", Handle: b.postReplay,
 		},
 		{
+			Method: "GET", Path: "/ops/policy/explain/{seq}",
+			Summary: "Why a decision in the ledger came out as it did: the rules that were tried, and the facts they saw",
+			Auth:    wire.Viewer, Answer: Explained{}, Handle: wire.Answer(http.StatusOK, b.getExplanation),
+		},
+		{
 			Method: "GET", Path: "/ops/policy/versions", Summary: "List the versions of the policy, the newest first",
 			Auth: wire.Viewer, Query: wire.PageParams, Answer: VersionPage{}, Handle: wire.Answer(http.StatusOK, b.getVersions),
 		},
@@ -144,6 +149,14 @@ func (b *Book) postCheck(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return wire.Reply(w, http.StatusOK, checked)
+}
+
+func (b *Book) getExplanation(r *http.Request) (Explained, error) {
+	seq, err := wire.PathNumber(r, "seq")
+	if err != nil {
+		return Explained{}, err
+	}
+	return b.Explain(r.Context(), seq)
 }
 
 func (b *Book) getVersions(r *http.Request) (VersionPage, error) {

@@ -65,11 +65,73 @@ func (b *Book) Check(ctx context.Context, source []byte) (Checked, error) {
 		return Checked{}, err
 	}
 	p, err := b.parse(source)
+	if err == nil {
+		err = p.Check()
+	}
 	if err != nil {
 		return Checked{}, err
 	}
 	warnings, err := b.Warnings(ctx, p)
 	return Checked{p.Rules(), warnings}, err
+}
+
+// Explained is a decision in the ledger, with the rules that were tried and the facts they saw.
+type Explained struct {
+	Seq    int64        `json:"seq"`
+	Policy int64        `json:"policy"` // the version that decided
+	Point  policy.Point `json:"point"`
+	Agent  string       `json:"agent"`
+	Tool   string       `json:"tool,omitzero"`
+	Was    Outcome      `json:"was"` // what was decided then
+	policy.Explanation
+}
+
+// Explain decides again what an entry says was decided, with the version that was in force, and says
+// why it comes out so.
+func (b *Book) Explain(ctx context.Context, seq int64) (x Explained, err error) {
+	if err := unconfined(ctx); err != nil {
+		return x, err
+	}
+	e, err := b.ledger.Visible(ctx, seq)
+	if err != nil {
+		return x, err
+	}
+	if b.readers[e.Kind] == nil {
+		return x, fault.New(fault.NotFound, "Entry %d (%s) is not a decision of the policy.", seq, e.Kind)
+	}
+	if e.Body == nil {
+		return x, fault.New(fault.NotFound, "The body of entry %d was erased, and with it what was decided about.", seq)
+	}
+	reading, err := b.read(&e)
+	if err != nil {
+		return x, err
+	}
+	d := reading.Decision
+	if d == nil {
+		return x, fault.New(fault.NotFound, "Entry %d (%s) is not a decision of the policy.", seq, e.Kind)
+	}
+	p, err := b.version(ctx, d.Policy)
+	if err != nil {
+		return x, err
+	}
+	in := policy.Input{Event: *d.Event, Agent: d.Agent, Now: time.UnixMicro(d.Now).UTC(), Counts: d.Recent}
+	return Explained{
+		Seq: seq, Policy: d.Policy, Point: d.Event.Point, Agent: d.Agent.Name, Tool: d.Event.Tool,
+		Was: Outcome{d.Then, d.Rule}, Explanation: p.Explain(ctx, in),
+	}, nil
+}
+
+// version is a version that was applied, ready to decide.
+func (b *Book) version(ctx context.Context, number int64) (*policy.Policy, error) {
+	v, err := scanVersion(b.db.Read.QueryRowContext(ctx, selectVersion, number).Scan)
+	if err != nil {
+		return nil, err
+	}
+	source, err := b.source(ctx, v)
+	if err != nil {
+		return nil, err
+	}
+	return b.parse(source)
 }
 
 // Trial is a replay that is about to run. There is one at a time, since it uses every

@@ -2,6 +2,7 @@ package rulebook
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -62,8 +63,8 @@ func (t *tally) add(facts []Fact, at time.Time) {
 	t.last = at
 	for _, f := range facts {
 		for i, c := range t.counts {
-			if c.What == f.What {
-				t.seriesOf(f.Agent)[i].add(slot(at, c.Window), f.N)
+			if f.countsFor(c.What) {
+				t.seriesOf(ownerOf(c.What, f.Agent, f.Tool, f.Session))[i].add(slot(at, c.Window), f.N)
 			}
 		}
 	}
@@ -71,6 +72,33 @@ func (t *tally) add(facts []Fact, at time.Time) {
 	if t.added%10_000 == 0 {
 		t.forget(at)
 	}
+}
+
+// countsFor reports whether a fact adds to a counter.
+func (f *Fact) countsFor(counter string) bool {
+	what, _ := splitCounter(counter)
+	return what == f.What
+}
+
+// splitCounter takes the scope from the name of a counter, as in actions.tool. The name of a rule may
+// have dots of its own.
+func splitCounter(counter string) (what, scope string) {
+	i := strings.LastIndexByte(counter, '.')
+	if i < 0 || strings.HasPrefix(counter, policy.RuleCount("")) {
+		return counter, ""
+	}
+	return counter[:i], counter[i+1:]
+}
+
+// ownerOf is the key under which a counter is kept: the agent, or one of its tools or sessions.
+func ownerOf(counter, agent, tool, session string) string {
+	switch _, scope := splitCounter(counter); scope {
+	case "tool":
+		return agent + "\x00tool\x00" + tool
+	case "session":
+		return agent + "\x00session\x00" + session
+	}
+	return agent
 }
 
 // seriesOf is the counters of an agent, made on first use. The caller holds the lock.
@@ -133,15 +161,16 @@ func (s *series) since(number int64) (sum float64) {
 // countReader is what a policy sees of the counters of one agent in one decision. It notes the
 // counters that were read and their values, for the record, so that a replay sees the same.
 type countReader struct {
-	at    *tally
-	agent string
-	now   time.Time
-	seen  policy.Counts
+	at            *tally
+	agent         string
+	tool, session string // of the event
+	now           time.Time
+	seen          policy.Counts
 }
 
 // Count implements policy.Recent.
 func (l *countReader) Count(what string, window time.Duration) float64 {
-	n := l.at.count(l.agent, what, window, l.now)
+	n := l.at.count(ownerOf(what, l.agent, l.tool, l.session), what, window, l.now)
 	if l.seen == nil {
 		l.seen = policy.Counts{}
 	}

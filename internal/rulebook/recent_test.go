@@ -178,3 +178,36 @@ func TestEveryActionIsCountedOnceWhilePoliciesChange(t *testing.T) {
 		}
 	})
 }
+
+func TestCountersOfOneToolSessionAndRule(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address, t.TempDir())
+		n.apply(`  - {name: no-rm, on: [action], then: block, when: event.tool == "rm"}
+  - {name: look, on: [action], then: gate, when: 'recent.actions("1h", "tool") > 98 ||
+       recent.actions("1h", "session") > 98 || recent.cost("1h", "session") > 98.0 ||
+       recent.by_rule("no-rm", "1h") > 98'}
+`)
+		x := agent("x")
+		for _, e := range []policy.Event{
+			{Tool: "rm", Session: "a"}, {Tool: "rm", Session: "b"}, {Tool: "ls", Session: "a", CostUSD: 2},
+		} {
+			n.act(x, e)
+		}
+		for _, c := range []struct {
+			tool, session                  string
+			byTool, bySession, cost, noRmS float64
+		}{
+			{"ls", "a", 1, 2, 2, 2}, {"ls", "b", 1, 1, 0, 2}, {"cat", "c", 0, 0, 0, 2},
+		} {
+			var d rulebook.Decision
+			testbed.Until(t, "everything was counted", func() bool {
+				d = n.book.Decide(t.Context(), x, policy.Event{Point: policy.OnAction, Tool: c.tool, Session: c.session})
+				return seen(d, "by_rule.no-rm", "1h") == c.noRmS && seen(d, "actions.tool", "1h") == c.byTool &&
+					seen(d, "actions.session", "1h") == c.bySession
+			})
+			if seen(d, "cost.session", "1h") != c.cost {
+				t.Errorf("%s in %s: %v", c.tool, c.session, d.Record.Recent)
+			}
+		}
+	})
+}

@@ -93,6 +93,8 @@ type Fact struct {
 	Agent string // its id
 	What  string // the name of a counter
 	N     float64
+
+	Tool, Session string // what it belongs to, for counters of one tool or session
 }
 
 // Reader finds what entries of one kind say of decisions.
@@ -143,6 +145,14 @@ func ReadDecision(e *ledger.Entry) (Reading, error) {
 	return Reading{Decision: b.Decision.record()}, nil
 }
 
+// Kinds are the kinds of entries that are nothing but a decision.
+func Kinds() (all []string) {
+	for _, p := range policy.Points {
+		all = append(all, kindOf(p))
+	}
+	return all
+}
+
 // ownKinds are the entries that are nothing but a decision.
 func ownKinds() map[string]Reader {
 	readers := map[string]Reader{}
@@ -183,13 +193,18 @@ const maxFact = 1e15
 func (r Reading) facts() []Fact {
 	facts := r.Facts
 	if d := r.Decision; d != nil {
-		facts = append(facts, Fact{d.AgentID, counted[d.Event.Point], 1}, Fact{d.AgentID, outcomes[d.Then], 1},
-			Fact{d.AgentID, "tokens", float64(d.Event.Tokens)}, Fact{d.AgentID, "cost", d.Event.CostUSD})
+		for what, n := range map[string]float64{
+			counted[d.Event.Point]: 1, outcomes[d.Then]: 1, policy.RuleCount(d.Rule): 1,
+			"tokens": float64(d.Event.Tokens), "cost": d.Event.CostUSD,
+		} {
+			facts = append(facts, Fact{d.AgentID, what, n, d.Event.Tool, d.Event.Session})
+		}
 	}
 	var counting []Fact
 	for _, f := range facts {
 		if f.What != "" && f.N > 0 {
-			counting = append(counting, Fact{f.Agent, f.What, min(f.N, maxFact)})
+			f.N = min(f.N, maxFact)
+			counting = append(counting, f)
 		}
 	}
 	return counting

@@ -126,7 +126,8 @@ func (r *replay) count(page []decidedEntry) {
 			for _, c := range r.recent.counts {
 				n, onRecord := d.Recent.Find(c.What, c.Window)
 				if !onRecord {
-					n = r.recent.count(d.AgentID, c.What, c.Window, time.UnixMicro(d.Now))
+					owner := ownerOf(c.What, d.AgentID, d.Event.Tool, d.Event.Session)
+					n = r.recent.count(owner, c.What, c.Window, time.UnixMicro(d.Now))
 				}
 				t.counts.Set(c.What, c.Window, n)
 			}
@@ -213,6 +214,7 @@ func (r *report) finish() Report {
 
 // inShort is the one line of an event that is most useful to a person.
 func inShort(e *policy.Event) string {
+	e.Read()
 	text := []rune(cmp.Or(e.ProposedAction, e.Command, e.URL, e.Path, e.Subject, e.Text, e.Summary, e.Tool, e.Kind))
 	if len(text) > maxWhat {
 		text = append(text[:maxWhat], '…')

@@ -39,6 +39,8 @@ func scanVersion(scan func(...any) error) (v Version, err error) {
 // selectNewest reads the version in force: the one with the highest number.
 const selectNewest = "SELECT " + versionColumns + " FROM policy_version ORDER BY number DESC LIMIT 1"
 
+const selectVersion = "SELECT " + versionColumns + " FROM policy_version WHERE number = $1"
+
 // newest is the version in force, zero when there is none.
 func (b *Book) newest(ctx context.Context) (Version, error) {
 	v, err := scanVersion(b.db.Read.QueryRowContext(ctx, selectNewest).Scan)
@@ -56,8 +58,7 @@ func (b *Book) Version(ctx context.Context, number int64) (v Version, source []b
 	if number == 0 {
 		v, err = b.newest(ctx)
 	} else {
-		v, err = scanVersion(b.db.Read.QueryRowContext(ctx, "SELECT "+versionColumns+" FROM policy_version WHERE number = $1",
-			number).Scan)
+		v, err = scanVersion(b.db.Read.QueryRowContext(ctx, selectVersion, number).Scan)
 	}
 	if err == nil && v.Number == 0 {
 		return v, nil, fault.New(fault.NotFound,
@@ -106,7 +107,11 @@ func (b *Book) Apply(ctx context.Context, by roster.Identity, source []byte, exp
 	if err := unconfined(ctx); err != nil {
 		return v, false, err
 	}
-	if _, err := b.parse(source); err != nil {
+	p, err := b.parse(source)
+	if err == nil {
+		err = p.Check()
+	}
+	if err != nil {
 		return v, false, err
 	}
 	err = b.ledger.Write(ctx, func(tx *ledger.Tx) error {

@@ -29,6 +29,7 @@ type Config struct {
 	TLSCert       string
 	TLSKey        string
 	Retention     time.Duration // 0 is for ever
+	KeepSecrets   bool          // what agents say is kept with its credentials
 	Provider      string
 	Aliases       []string // domains that mean us too
 	Registration  string

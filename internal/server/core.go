@@ -25,6 +25,7 @@ import (
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/run/bridge"
+	"signalbox/internal/secret"
 	"signalbox/internal/store"
 	"signalbox/internal/web"
 	"signalbox/internal/wire"
@@ -112,9 +113,14 @@ func (c *core) open(ctx context.Context, config *Config, more []protocol.Protoco
 	if c.Key, err = keyFile(config, WebhookKeyFile); err != nil {
 		return err
 	}
+	c.Secrets = secret.New(c.Derive("secrets"))
+	clean := list.Clean(c.Secrets)
+	if config.KeepSecrets {
+		clean = nil
+	}
 	c.Ledger, err = ledger.Open(ctx, ledger.Options{
 		DB: c.DB, Dir: config.Data, Now: c.Now, Origin: origin(config), Projections: Projections(more...),
-		Retention: config.Retention, Log: c.Log,
+		Retention: config.Retention, Clean: clean, Log: c.Log,
 	})
 	if err != nil {
 		return err

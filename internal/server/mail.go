@@ -63,7 +63,7 @@ func mailSettings() []Setting {
 		text("mail.s3.bucket", "", "its bucket, which has to exist", func(c *Config) *string { return &c.Mail.S3.Bucket }),
 		text("mail.s3.region", "us-east-1", "its region", func(c *Config) *string { return &c.Mail.S3.Region }),
 		text("mail.s3.access_key", "", "the id of the key", func(c *Config) *string { return &c.Mail.S3.AccessKey }),
-		secret("mail.s3.secret_key", "the key", func(c *Config) *wire.Secret { return &c.Mail.S3.SecretKey }),
+		secretSetting("mail.s3.secret_key", "the key", func(c *Config) *wire.Secret { return &c.Mail.S3.SecretKey }),
 		text("mail.clamav", "",
 			"the ClamAV daemon that scans attachments: the path of its socket, or host:port; none when empty",
 			func(c *Config) *string {

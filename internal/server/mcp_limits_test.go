@@ -89,7 +89,11 @@ func TestToolsThatWait(t *testing.T) {
 			if text := testbed.Receive(t, "the call that is cancelled", cancelled); !strings.Contains(text, "cancel") {
 				t.Errorf("a call that is cancelled: %s", text)
 			}
+			before := time.Now().Truncate(time.Microsecond)
 			stopped := waits(testbed.Context(t))
+			if overHTTP {
+				b.hears("executor", before)
+			}
 			names(t, s)
 			b.stop()
 			if text := testbed.Receive(t, "the call that the stop ends", stopped); overHTTP &&

@@ -41,17 +41,21 @@ type Notify struct {
 // notifySettings are the keys of channels.
 func notifySettings() []Setting {
 	return []Setting{
-		secret("notify.slack.webhook", "an incoming webhook of Slack, which receives a link", func(c *Config) *wire.Secret {
-			return &c.Notify.SlackWebhook
-		}),
-		secret("notify.slack.token", "the bot token of a Slack app, xoxb-…", func(c *Config) *wire.Secret {
+		secretSetting(
+			"notify.slack.webhook",
+			"an incoming webhook of Slack, which receives a link",
+			func(c *Config) *wire.Secret {
+				return &c.Notify.SlackWebhook
+			},
+		),
+		secretSetting("notify.slack.token", "the bot token of a Slack app, xoxb-…", func(c *Config) *wire.Secret {
 			return &c.Notify.SlackToken
 		}),
-		secret("notify.slack.app_token", "the app-level token, xapp-…; with it buttons work over Socket Mode",
+		secretSetting("notify.slack.app_token", "the app-level token, xapp-…; with it buttons work over Socket Mode",
 			func(c *Config) *wire.Secret {
 				return &c.Notify.SlackAppToken
 			}),
-		secret("notify.slack.signing_secret",
+		secretSetting("notify.slack.signing_secret",
 			"the app's signing secret; with it Slack may call /notify/slack when a button is pressed",
 			func(c *Config) *wire.Secret {
 				return &c.Notify.SlackSigningSecret
@@ -66,7 +70,7 @@ func notifySettings() []Setting {
 		webAddress("notify.slack.api", "the address of Slack's API, behind a gateway", func(c *Config) *string {
 			return &c.Notify.SlackAPI
 		}),
-		secret("notify.telegram.token", "the token of a Telegram bot", func(c *Config) *wire.Secret {
+		secretSetting("notify.telegram.token", "the token of a Telegram bot", func(c *Config) *wire.Secret {
 			return &c.Notify.TelegramToken
 		}),
 		text("notify.telegram.chat", "", "the number of the chat that the bot posts to, or the @name of a public channel",
@@ -80,24 +84,27 @@ func notifySettings() []Setting {
 		webAddress("notify.telegram.api", "the address of Telegram's API, behind a gateway", func(c *Config) *string {
 			return &c.Notify.TelegramAPI
 		}),
-		secret("notify.email.smtp", "a mail server, as smtp://user:password@host:587, or smtps:// for TLS from the start",
+		secretSetting(
+			"notify.email.smtp",
+			"a mail server, as smtp://user:password@host:587, or smtps:// for TLS from the start",
 			func(c *Config) *wire.Secret {
 				return &c.Notify.SMTP
-			}),
+			},
+		),
 		text("notify.email.from", "", "the sender's address", func(c *Config) *string { return &c.Notify.From }),
 		{
 			Key: "notify.email.to", Meaning: "the addresses that receive e-mail, with commas between", List: true,
 			set: func(c *Config, v string) error { c.Notify.To = splitList(v); return nil },
 			get: func(c *Config) string { return strings.Join(c.Notify.To, ",") },
 		},
-		secret("notify.ntfy.url", "the address of an ntfy topic, such as https://ntfy.sh/topic",
+		secretSetting("notify.ntfy.url", "the address of an ntfy topic, such as https://ntfy.sh/topic",
 			func(c *Config) *wire.Secret {
 				return &c.Notify.NtfyURL
 			}),
-		secret("notify.ntfy.token", "the access token for the topic", func(c *Config) *wire.Secret {
+		secretSetting("notify.ntfy.token", "the access token for the topic", func(c *Config) *wire.Secret {
 			return &c.Notify.NtfyToken
 		}),
-		secret("notify.webhook",
+		secretSetting("notify.webhook",
 			"an address that receives gates as signed JSON; `signalbox notify secret` prints the secret",
 			func(c *Config) *wire.Secret {
 				return &c.Notify.Webhook
@@ -105,9 +112,9 @@ func notifySettings() []Setting {
 	}
 }
 
-// secret is a setting whose value is never printed: not by `config show`, not in errors,
+// secretSetting is a setting whose value is never printed: not by `config show`, not in errors,
 // not in logs.
-func secret(key, meaning string, field func(*Config) *wire.Secret) Setting {
+func secretSetting(key, meaning string, field func(*Config) *wire.Secret) Setting {
 	return Setting{
 		Key: key, Meaning: meaning, Secret: true,
 		set: func(c *Config, v string) error { *field(c) = wire.NewSecret(v); return nil },

@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -81,6 +82,21 @@ func TestThePolicyIsAppliedAsAWholeOrNotAtAll(t *testing.T) {
 				t.Errorf("%s as a viewer: %d %s", call, status, text)
 			}
 		}
+	})
+}
+
+func TestADecisionCanBeExplained(t *testing.T) {
+	eachBox(t, func(t *testing.T, b *box) {
+		b.decide(t, 1)
+		var why rulebook.Explained
+		b.ops(200, fmt.Sprint("GET /ops/policy/explain/", b.head()), "", &why)
+		if why.Rule != policy.DefaultRule || why.Then != policy.Allow || why.Policy != 1 || why.Facts == nil ||
+			why.Facts.Does != "shell" || len(why.Facts.Commands) != 1 || why.Facts.Commands[0].Name != "make" ||
+			len(why.Rules) < 5 || why.Rules[0].Result != policy.TriedNo {
+			t.Errorf("%+v", why)
+		}
+		b.ops(404, "GET /ops/policy/explain/1", "", nil) // the server's start
+		b.ops(404, "GET /ops/policy/explain/9999", "", nil)
 	})
 }
 

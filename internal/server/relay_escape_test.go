@@ -289,6 +289,13 @@ func TestNothingThatAgentsWriteRuns(t *testing.T) {
 		"limits.per_agent": "0", "harness.timeout": "3s",
 		"proxy.anthropic.upstream": provider.URL, "proxy.anthropic.key": "sk-x",
 	})
+	// The policy of a first start would put hostile commands to a person, and the calls would wait.
+	b.ops(
+		200,
+		"PUT /ops/policy",
+		"version: 1\nrules: [{name: ask, on: [signal], when: event.declared, then: gate}]\n",
+		nil,
+	)
 	f := &infection{box: b, test: t, n: 100, taken: map[string]int{}}
 	f.tasks()
 	f.signals()

@@ -70,6 +70,13 @@ var Settings = slices.Concat([]Setting{
 			return formatDuration(c.Retention)
 		},
 	},
+	flag(
+		"secrets.keep",
+		"keep credentials in what agents say, instead of replacing them by their kind",
+		func(c *Config) *bool {
+			return &c.KeepSecrets
+		},
+	),
 	{
 		Key: "mail.provider", Default: "signalbox.local",
 		Meaning: "our domain in the addresses of agents; existing addresses stay", set: setProvider,

@@ -63,14 +63,20 @@ func (b *box) arrives(agent string, call func() <-chan waiting) <-chan waiting {
 	b.t.Helper()
 	before := time.Now().Truncate(time.Microsecond)
 	answer := call()
+	b.hears(agent, before)
+	return answer
+}
+
+// hears waits until the server has had a call of an agent since a moment.
+func (b *box) hears(agent string, since time.Time) {
+	b.t.Helper()
 	testbed.Until(b.t, "the call to arrive", func() bool {
 		var shown struct {
 			LastSeenAt time.Time `json:"last_seen_at"`
 		}
 		b.ops(200, "GET /ops/agents/"+agent, "", &shown)
-		return !shown.LastSeenAt.Before(before)
+		return !shown.LastSeenAt.Before(since)
 	})
-	return answer
 }
 
 // later makes a call with a header in the background, and says when its answer begins.

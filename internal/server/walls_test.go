@@ -138,6 +138,7 @@ func TestWorkspacesAreWalls(t *testing.T) {
 				"version: 1\nrules: [{name: a, on: [signal], then: gate, when: 'true', gate: {approvers: [x]}}]\n", 403, 0,
 			},
 			{"POST /ops/policy/replay", "POST /ops/policy/replay", "version: 1\n", 403, 0},
+			{"GET /ops/policy/explain/{seq}", "GET /ops/policy/explain/5", "", 403, 0},
 			{"GET /ops/policy/versions", "GET /ops/policy/versions", "", 403, 0},
 			{"GET /ops/policy/versions/{number}", "GET /ops/policy/versions/1", "", 403, 0},
 			{"GET /ops/agents/{name}/webhook", "GET /ops/agents/" + secret + "/webhook", "", 404, 0},

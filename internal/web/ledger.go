@@ -11,6 +11,7 @@ import (
 	"signalbox/internal/address"
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
+	"signalbox/internal/rulebook"
 )
 
 // ledgerPages are the list of entries, and one entry with its proof.
@@ -132,6 +133,7 @@ type entryView struct {
 	Key        string
 	Prev, Next int64
 	Links      []link
+	Why        *rulebook.Explained // of an entry that is a decision
 }
 
 // link leads to the page of what an entry is about.
@@ -162,6 +164,9 @@ func (w *Web) loadEntry(r *Request) (any, error) {
 		v.Text = cutBody(pretty(v.Body), seq)
 	default:
 		v.Text = cutBody(base64.StdEncoding.EncodeToString(v.RawBody), seq)
+	}
+	if why, err := w.Book.Explain(r.Context(), seq); err == nil { // most entries are no decisions
+		v.Why = &why
 	}
 	if _, err := w.ledger.Prove(r.Context(), seq, 0); err != nil { // signs, if it has to
 		return nil, err

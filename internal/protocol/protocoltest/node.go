@@ -21,6 +21,7 @@ import (
 	"signalbox/internal/protocol"
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
+	"signalbox/internal/secret"
 )
 
 // Node is one process with the core and one protocol. Two nodes on the same address are
@@ -49,6 +50,7 @@ type On struct {
 func New(t testing.TB, address string, on On) *Node {
 	t.Helper()
 	c := &Node{T: t, on: on, Core: protocol.Core{Log: slog.New(slog.DiscardHandler), Key: []byte(strings.Repeat("k", 32))}}
+	c.Secrets = secret.New(c.Derive("secrets"))
 	if on.Core != nil {
 		on.Core(&c.Core)
 	}
@@ -60,7 +62,7 @@ func New(t testing.TB, address string, on On) *Node {
 		{Migrations: counter.Migrations, Projection: counter.Projection()},
 		{Migrations: deliver.Migrations, Projection: deliver.Projection()},
 		{Migrations: on.Migrations, Projection: on.Projection},
-	})
+	}, func(o *ledger.Options) { o.Clean = protocol.List{on.Protocol}.Clean(c.Secrets) })
 	c.DB, c.Ledger, c.Now = c.base.DB, c.base.Ledger, c.base.Now
 	people := roster.Options{DB: c.DB, Ledger: c.Ledger, Now: c.Now, Log: c.Log, Provider: "signalbox.local"}
 	if on.Roster != nil {
@@ -142,9 +144,9 @@ func (c *Node) Operator(name string) roster.Identity {
 	return c.identity(token.Secret)
 }
 
-func (c *Node) identity(secret string) roster.Identity {
+func (c *Node) identity(key string) roster.Identity {
 	c.T.Helper()
-	who, err := c.Roster.Authenticate(c.T.Context(), secret)
+	who, err := c.Roster.Authenticate(c.T.Context(), key)
 	c.must(err)
 	return who
 }

@@ -1,0 +1,97 @@
+package server_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"signalbox/internal/ledger"
+	"signalbox/internal/secret/secrettest"
+	"signalbox/internal/store/storetest"
+)
+
+// TestCredentialsAreNotKept has an agent say credentials of every shape in signals, steps, results and
+// events of runs. None may be left in the database, the export or on a page.
+func TestCredentialsAreNotKept(t *testing.T) {
+	eachBox(t, func(t *testing.T, b *box) {
+		b.ops(200, "PUT /ops/policy", "version: 1\nrules: [{name: ask, on: [signal], then: gate}]\n", nil)
+		said := sayCredentials(b)
+		entries := b.entries()
+		kept := map[string]string{"the ledger": entries}
+		_, kept["the export"], _ = b.do(request{call: "GET /ops/ledger/export", token: b.token()})
+		_, kept["the inbox"], _ = b.do(request{call: "GET /ops/gates", token: b.token()})
+		_, kept["the sessions"], _ = b.do(request{call: "GET /ops/sessions/s1", token: b.token()})
+		b.wantRebuilt(1)
+		b.stop()
+		files, err := filepath.Glob(filepath.Join(b.config.Data, "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files { // those of SQLite are among them
+			if text, err := os.ReadFile(file); err == nil {
+				kept[filepath.Base(file)] = string(text)
+			}
+		}
+		for _, s := range said {
+			for where, text := range kept {
+				if strings.Contains(text, s) {
+					t.Errorf("%s is in %s", s, where)
+				}
+			}
+		}
+		if !strings.Contains(entries, "[secret:github-token:") || !strings.Contains(entries, ledger.RawMember) {
+			t.Error("the ledger does not say what was replaced")
+		}
+	})
+}
+
+// sayCredentials says every sample in every way, and returns the credentials.
+func sayCredentials(b *box) (said []string) {
+	b.t.Helper()
+	_, key := b.addAgent("talker")
+	for i, s := range secrettest.Samples() {
+		if len(s.Secret) < 12 { // too short not to be somewhere by chance
+			continue
+		}
+		said = append(said, s.Secret)
+		text := "It says:\n" + s.Text() + "\nand nothing else."
+		quoted, err := json.Marshal(text)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		signal := strings.Replace(ampSignal("talker", fmt.Sprint("run-", i)), `"Rewrote it"`, string(quoted), 1)
+		if status, answer, _ := b.do(request{call: "POST /amp/signal", token: key, body: signal}); status > 202 {
+			b.t.Fatalf("%s: %d %s", s.Kind, status, answer)
+		}
+		event := `{"jsonrpc":"2.0",%s"method":"ahp/event","params":{"event_type":%q,"session_id":"s1","agent_id":"a",` +
+			`"timestamp":"t","depth":0,"payload":{"tool_name":"note","arguments":{"text":%s},"result":{"output":%s}}}}`
+		if status, answer := b.ahp(key, fmt.Sprintf(event, `"id":1,`, "pre_action", quoted, quoted)); status != 200 ||
+			!strings.Contains(answer, `"allow"`) {
+			b.t.Fatalf("%s: %d %s", s.Kind, status, answer)
+		}
+		b.ahp(key, fmt.Sprintf(event, "", "post_action", quoted, quoted))
+	}
+	return said
+}
+
+func TestCredentialsAreKeptWhereTheServerIsToldTo(t *testing.T) {
+	b := start(t, storetest.SQLite(t), map[string]string{"secrets.keep": "true"})
+	said := sayCredentials(b)
+	if !strings.Contains(b.entries(), said[0]) {
+		t.Error("the credentials are gone")
+	}
+}
+
+// entries are the bodies of all entries.
+func (b *box) entries() string {
+	b.t.Helper()
+	var all strings.Builder
+	for seq := range b.head() {
+		_, text, _ := b.do(request{call: fmt.Sprint("GET /ops/ledger/", seq+1), token: b.token()})
+		all.WriteString(text)
+	}
+	return all.String()
+}
