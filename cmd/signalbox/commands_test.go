@@ -246,6 +246,12 @@ var instead = map[string]string{
 	"signalbox hook install %v":   "signalbox hook install codex",
 	"signalbox ledger rebuild":    "signalbox ledger rebuild --data stopped",
 	"signalbox policy apply FILE": "signalbox policy show >FILE && signalbox policy apply FILE",
+	"signalbox policy apply %s":   "signalbox policy show >same.yaml && signalbox policy apply same.yaml",
+	"signalbox policy replay %s":  "signalbox policy init again && signalbox policy replay again/policy.yaml",
+	"signalbox policy test %s --policy %s": "signalbox policy init packed && " +
+		"signalbox policy test packed/policy_test.yaml --policy packed/policy.yaml",
+	"signalbox policy explain 4711": `signalbox policy explain "$(signalbox ledger tail --kind signal.received -n 1 ` +
+		`--json | grep -o '"seq":[0-9]*' | head -n 1 | cut -d: -f2)"`,
 	"signalbox policy replay --since 168h new-policy.yaml": "signalbox policy show >new-policy.yaml && " +
 		"signalbox policy replay --since 168h new-policy.yaml",
 	"signalbox notify test slack":               "signalbox notify test --help",

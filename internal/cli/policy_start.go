@@ -44,6 +44,9 @@ func newPolicyInit(a *command.App) *command.Command {
 
 // writePack writes the two files of a pack, and what to do with them.
 func writePack(a *command.App, p policy.Pack, folder string) error {
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return fault.New(fault.InvalidRequest, "%s cannot be made: %s.", folder, err)
+	}
 	rules, tests := filepath.Join(folder, "policy.yaml"), filepath.Join(folder, "policy_test.yaml")
 	for name, text := range map[string][]byte{rules: p.Source(), tests: p.Tests()} {
 		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)

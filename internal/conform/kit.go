@@ -222,6 +222,9 @@ func deckOf(body []byte) string {
 	return cmp.Or(m.Project, "default")
 }
 
+// gateAppears is how long a server may take to show the gate of a call that waits for it.
+const gateAppears = 20 * time.Second
+
 // meanwhile decides the gate of the step before, or the one that this step opens, a
 // while after the step has begun: the call of the step waits for that decision. The
 // channel gets one value.
@@ -236,7 +239,7 @@ func (b *bench) meanwhile(ctx context.Context, m *Meanwhile) <-chan error {
 		gate, err := b.gate, error(nil)
 		// The call of this step has opened the gate and is waiting, so its id is not known from
 		// an answer.
-		if gate == "" {
+		for began := time.Now(); gate == "" && time.Since(began) < gateAppears; time.Sleep(100 * time.Millisecond) {
 			gate, err = b.kit.findGate(ctx, b.replace.Replace("$run"))
 		}
 		if err == nil {

@@ -212,7 +212,7 @@ func (l *Ledger) Checkpoint(ctx context.Context) error {
 	if err != nil || c.size <= l.signed.size {
 		return err
 	}
-	if err := writeFile(filepath.Join(l.dir, CheckpointFile), string(c.note), 0o644); err != nil {
+	if err := ReplaceFile(filepath.Join(l.dir, CheckpointFile), string(c.note), 0o644); err != nil {
 		return err
 	}
 	l.signed = c

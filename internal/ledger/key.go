@@ -56,7 +56,7 @@ func openKey(ctx context.Context, o Options) (key, error) {
 		if private, _, err = note.GenerateKey(rand.Reader, o.Origin); err != nil {
 			return key{}, fmt.Errorf("make the ledger's key: %w", err)
 		}
-		if err := writeFile(keyPath, private+"\n", 0o600); err != nil {
+		if err := ReplaceFile(keyPath, private+"\n", 0o600); err != nil {
 			return key{}, err
 		}
 	}
@@ -88,7 +88,7 @@ func openKey(ctx context.Context, o Options) (key, error) {
 			"The key in %s belongs to another ledger than the one in this database. Use the data folder "+
 				"that goes with the database, or an empty one.", o.Dir)
 	}
-	return k, writeFile(publicPath, k.text+"\n", 0o644)
+	return k, ReplaceFile(publicPath, k.text+"\n", 0o644)
 }
 
 // parseKey reads the private key, from which the public one follows, or the public
@@ -173,9 +173,9 @@ func readText(path string) (string, error) {
 	return strings.TrimSpace(string(text)), nil
 }
 
-// writeFile replaces a file as a whole: after a crash it is the old one or the new one. The
+// ReplaceFile replaces a file as a whole: after a crash it is the old one or the new one. The
 // new file is synced before the rename, and the folder after it.
-func writeFile(path, text string, mode fs.FileMode) error {
+func ReplaceFile(path, text string, mode fs.FileMode) error {
 	err := func() error {
 		f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 		if err != nil {

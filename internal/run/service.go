@@ -24,7 +24,7 @@ const Name = "run"
 func Protocol() protocol.Protocol {
 	return protocol.Protocol{
 		Name: Name, Label: "Runs", Migrations: Migrations, Projection: Projection(),
-		Counters: Counters(),
+		Counters: Counters(), Said: []string{kindOpened, kindStarted, kindActed, kindCompleted},
 	}
 }
 

@@ -278,11 +278,7 @@ func (c *core) ensureToken(ctx context.Context, dir string, log *slog.Logger) er
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(path, []byte(token.Secret+"\n"), 0o600); err != nil {
-		return fault.Wrap(err, fault.StoreReadOnly, "Cannot write %s. Check that this user may write to the data folder.",
-			path)
-	}
-	return nil
+	return ledger.ReplaceFile(path, token.Secret+"\n", 0o600) // whoever waits for it must not read half of it
 }
 
 // OpenExisting opens a database that a server has made, for commands that work beside

@@ -185,7 +185,7 @@ func (s *Server) prepare(ctx context.Context) error {
 	if s.config.TLSCert != "" {
 		reach = s.URL() // the name that the certificate is for
 	}
-	if err := os.WriteFile(filepath.Join(s.config.Data, URLFile), []byte(reach+"\n"), 0o600); err != nil {
+	if err := ledger.ReplaceFile(filepath.Join(s.config.Data, URLFile), reach+"\n", 0o600); err != nil {
 		return fault.Wrap(err, fault.StoreReadOnly,
 			"Cannot write to the data folder %s. Check that this user may write there, and that the disk has room.",
 			s.config.Data)

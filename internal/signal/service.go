@@ -25,6 +25,7 @@ func Protocol() protocol.Protocol {
 	return protocol.Protocol{
 		Name: Name, Label: "Signals", Origins: map[string]string{registrations: "Registrations"},
 		Migrations: Migrations, Projection: Projection(), Readers: Readers(), Counters: Counters(),
+		Said: []string{kindReceived, kindRepeated},
 	}
 }
 

@@ -119,12 +119,12 @@ func beginServer(ctx context.Context, dir, self, provider string,
 	}
 	// A server whose output nobody reads would block on it.
 	go func() { _, _ = io.Copy(io.Discard, out) }()
-	// Wait until the first start has made the operator's token.
+	// Wait until the first start has made the operator's token, which comes after the address.
 	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
 		if _, err := os.Stat(filepath.Join(data, server.TokenFile)); err == nil {
 			break
 		}
-		if time.Since(began) > 20*time.Second || ctx.Err() != nil {
+		if time.Since(began) > time.Minute || ctx.Err() != nil {
 			return nil, fault.New(fault.Internal, "The server did not start.")
 		}
 	}
