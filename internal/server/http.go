@@ -19,6 +19,7 @@ import (
 	"signalbox/internal/mail"
 	"signalbox/internal/mcp"
 	"signalbox/internal/roster"
+	"signalbox/internal/secret"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
@@ -320,11 +321,17 @@ func (w *statusWriter) WriteHeader(status int) {
 // Unwrap lets http.ResponseController reach the connection.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// Logger makes the server's logger with the level and format of the configuration.
+// Logger makes the server's logger with the level and format of the configuration. Credentials in what it
+// is told, such as the text of an error, are replaced by their kind.
 func Logger(c *Config, out interface{ Write([]byte) (int, error) }) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(c.LogLevel)) // checked when it was set
-	options := &slog.HandlerOptions{Level: level}
+	options := &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Value.Kind() == slog.KindString {
+			a.Value = slog.StringValue(secret.Hide(a.Value.String()))
+		}
+		return a
+	}}
 	if c.LogFormat == "json" {
 		return slog.New(slog.NewJSONHandler(out, options))
 	}

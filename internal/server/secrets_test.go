@@ -3,6 +3,9 @@ package server_test
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,17 +13,27 @@ import (
 
 	"signalbox/internal/ledger"
 	"signalbox/internal/secret/secrettest"
+	"signalbox/internal/server"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // TestCredentialsAreNotKept has an agent say credentials of every shape in signals, steps, results and
 // events of runs. None may be left in the database, the export or on a page.
 func TestCredentialsAreNotKept(t *testing.T) {
-	eachBox(t, func(t *testing.T, b *box) {
+	var chat testbed.Buffer
+	people := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(&chat, r.Body)
+	}))
+	t.Cleanup(people.Close)
+	eachBoxWith(t, map[string]string{"notify.webhook": people.URL}, func(t *testing.T, b *box) {
 		b.ops(200, "PUT /ops/policy", "version: 1\nrules: [{name: ask, on: [signal], then: gate}]\n", nil)
 		said := sayCredentials(b)
+		testbed.Until(t, "people to be told of every gate", func() bool {
+			return strings.Count(chat.String(), "It says") >= len(said)
+		})
 		entries := b.entries()
-		kept := map[string]string{"the ledger": entries}
+		kept := map[string]string{"the ledger": entries, "the chat": chat.String()}
 		_, kept["the export"], _ = b.do(request{call: "GET /ops/ledger/export", token: b.token()})
 		_, kept["the inbox"], _ = b.do(request{call: "GET /ops/gates", token: b.token()})
 		_, kept["the sessions"], _ = b.do(request{call: "GET /ops/sessions/s1", token: b.token()})
@@ -94,4 +107,18 @@ func (b *box) entries() string {
 		all.WriteString(text)
 	}
 	return all.String()
+}
+
+func TestTheLogHidesCredentials(t *testing.T) {
+	for _, format := range []string{"text", "json"} {
+		var out strings.Builder
+		log := server.Logger(&server.Config{LogLevel: "info", LogFormat: format}, &out)
+		for _, s := range secrettest.Samples() {
+			log.Warn("it says "+s.Text(), "error", "refused:\n"+s.Text())
+			if strings.Contains(out.String(), s.Secret) {
+				t.Errorf("%s: %s", s.Kind, out.String())
+			}
+			out.Reset()
+		}
+	}
 }
