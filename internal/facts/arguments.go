@@ -2,6 +2,7 @@ package facts
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -25,13 +26,14 @@ type usedPath struct {
 	use  use
 }
 
-// reader reads the arguments of one call.
+// argumentReader reads the arguments of one call.
 type argumentReader struct {
 	arguments
 	f     *Facts
 	args  map[string]any
 	name  string // of the tool, in lower case and without its server
 	known bool   // the tables have the tool
+	found bool   // it has a command
 }
 
 // readArguments finds what a call's arguments say by the names that tools have for them.
@@ -39,21 +41,37 @@ type argumentReader struct {
 func readArguments(c Call, f *Facts) *arguments {
 	r := &argumentReader{f: f, args: c.Arguments}
 	r.does, r.name, r.known = classOf(c.Tool, c.Toolset)
-	// The shell tools of OpenAI have what acts inside of an action or operation.
-	for _, inner := range []string{"action", "operation"} {
-		if m, ok := c.Arguments[inner].(map[string]any); ok {
-			r.args = m
-		}
-	}
 	if r.editor() {
 		return &r.arguments
 	}
-	r.commands()
-	if f.Unreadable != "" {
-		return &r.arguments
+	// The shell tools of OpenAI have what acts inside of an action or operation. What is beside it
+	// is read too: a decoy must hide nothing.
+	levels := []map[string]any{c.Arguments}
+	for _, inner := range []string{"action", "operation"} {
+		if m, ok := c.Arguments[inner].(map[string]any); ok {
+			levels = append(levels, m)
+		}
 	}
-	r.files()
-	r.patch()
+	texts := 0
+	for _, r.args = range levels {
+		if r.commands(); f.Unreadable != "" {
+			return &r.arguments
+		}
+		texts += len(textsOf(r.args))
+	}
+	if r.does == Shell && !r.found && texts > 0 {
+		r.opaque = UnknownArg
+	}
+	for _, r.args = range levels {
+		r.files()
+		r.patch()
+		r.addresses()
+	}
+	return &r.arguments
+}
+
+// addresses reads the arguments that hold addresses.
+func (r *argumentReader) addresses() {
 	for _, name := range urlNames {
 		for _, u := range textsOf(r.args[name]) {
 			if strings.HasPrefix(u, "file://") {
@@ -66,12 +84,11 @@ func readArguments(c Call, f *Facts) *arguments {
 		}
 	}
 	if len(r.urls) > 0 {
-		f.URL = r.urls[0]
+		r.f.URL = r.urls[0]
 	}
 	if r.does == Fetch {
-		r.texts = append(textsOf(r.args["prompt"]), textsOf(r.args["query"])...)
+		r.texts = append(r.texts, append(textsOf(r.args["prompt"]), textsOf(r.args["query"])...)...)
 	}
-	return &r.arguments
 }
 
 // commands reads the shell text. A tool that is not known and has an argument named command is
@@ -84,7 +101,6 @@ func (r *argumentReader) commands() {
 	if r.does == Shell {
 		names = append(append([]string{}, commandNames...), chars...)
 	}
-	found := false
 	for _, name := range names {
 		value, present := r.args[name]
 		if !present || value == nil {
@@ -93,7 +109,7 @@ func (r *argumentReader) commands() {
 		if r.does != Shell && (name == "script" || !looksLikeCommand(value)) {
 			continue
 		}
-		r.does, found = Shell, true
+		r.does, r.found = Shell, true
 		r.command(name, value)
 		if r.f.Unreadable != "" {
 			return
@@ -103,16 +119,12 @@ func (r *argumentReader) commands() {
 		return
 	}
 	for _, name := range cwdNames {
-		if dir, ok := r.args[name].(string); ok && dir != "" {
+		if dir, ok := r.args[name].(string); ok && dir != "" && r.cwd == "" {
 			r.cwd = dir
-			break
 		}
 	}
 	if language, _ := r.args["language"].(string); language != "" && !isShell(language) {
 		r.opaque = Language
-	}
-	if !found && len(textsOf(r.args)) > 0 {
-		r.opaque = UnknownArg
 	}
 }
 
@@ -236,7 +248,7 @@ func (r *argumentReader) files() {
 		u = writes
 	}
 	for _, name := range pathNames {
-		if r.does == Shell && (name == "file" || name == "files" || contains(cwdNames, name)) {
+		if r.does == Shell && (name == "file" || name == "files" || slices.Contains(cwdNames, name)) {
 			continue // where it runs is not what it touches
 		}
 		r.named(name, u)
@@ -318,15 +330,6 @@ func textsOf(value any) (all []string) {
 		}
 	}
 	return all
-}
-
-func contains(list []string, text string) bool {
-	for _, one := range list {
-		if one == text {
-			return true
-		}
-	}
-	return false
 }
 
 // kindOf names a JSON value's type for people.

@@ -65,7 +65,7 @@ type Facts struct {
 
 	Path string `json:"-"` // the path among the arguments as it is written
 	URL  string `json:"-"` // the address among the arguments as it is written
-	Base Base   `json:"-"` // what the paths are relative to
+	Base Base   `json:"-"` // where the agent works, for comparing paths with places
 
 	pending *arguments // what Complete still has to look at
 }
@@ -107,14 +107,18 @@ func (f *Facts) Complete() {
 		return
 	}
 	f.pending = nil
+	// A call may name the folder that it runs in. That is what its paths are relative to, and not
+	// where the agent may work: the base of the facts stays.
+	base := f.Base
 	if a.cwd != "" {
-		f.Base = BaseOf(f.Base.Abs(a.cwd))
+		base = Base{base.Abs(a.cwd), base.Home}
+		f.add(mentions, base.CWD)
 	}
 	for _, p := range a.paths {
-		f.add(p.use, f.Base.Abs(p.path))
+		f.add(p.use, base.Abs(p.path))
 	}
 	for _, patch := range a.patches {
-		f.addPatch(patch, f.Base)
+		f.addPatch(patch, base)
 	}
 	for _, u := range a.urls {
 		f.addHost(hostOf(u, true))
@@ -128,7 +132,7 @@ func (f *Facts) Complete() {
 		f.blur(a.opaque)
 	}
 	if f.Command != "" {
-		newShell(f).run(f.Command)
+		newShell(f, base).run(f.Command)
 	}
 }
 

@@ -169,6 +169,9 @@ func (b Base) Outside(paths []string, places ...string) bool {
 			if strings.Contains(p, "$") && !isTemporary(p) {
 				break
 			}
+			if name == "." && noWorkplace(b.CWD) {
+				continue
+			}
 			inside = inside || b.Within([]string{p}, name) || (name == "." && b.CWD == "" && !b.foreign(p))
 		}
 		if !inside {
@@ -176,6 +179,14 @@ func (b Base) Outside(paths []string, places ...string) bool {
 		}
 	}
 	return false
+}
+
+// noWorkplace reports whether a working directory is one that nobody works in: the root, or a folder of
+// the system. An agent that goes there has not made it its own.
+func noWorkplace(cwd string) bool {
+	return cwd == "/" || slices.ContainsFunc([]string{
+		"/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys",
+	}, func(folder string) bool { return within(cwd, folder) })
 }
 
 // foreign reports whether a path cannot lie in a working directory that is not known: folders of

@@ -60,9 +60,9 @@ type file struct {
 	download bool
 }
 
-// newShell makes a shell that begins in the facts' working directory.
-func newShell(f *Facts) *shell {
-	return &shell{f: f, spent: &spent{}, scope: scope{base: f.Base}}
+// newShell makes a shell that begins in a folder.
+func newShell(f *Facts, base Base) *shell {
+	return &shell{f: f, spent: &spent{}, scope: scope{base: base}}
 }
 
 // run parses a text and walks through it.
