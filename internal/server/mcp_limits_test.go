@@ -92,7 +92,7 @@ func TestToolsThatWait(t *testing.T) {
 			before := time.Now().Truncate(time.Microsecond)
 			stopped := waits(testbed.Context(t))
 			if overHTTP {
-				b.hears("executor", before)
+				b.hears("executor-one", before)
 			}
 			names(t, s)
 			b.stop()
