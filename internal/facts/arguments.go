@@ -54,7 +54,8 @@ func readArguments(c Call, f *Facts) *arguments {
 	}
 	texts := 0
 	for _, r.args = range levels {
-		if r.commands(); f.Unreadable != "" {
+		r.commands()
+		if f.Unreadable != "" {
 			return &r.arguments
 		}
 		texts += len(textsOf(r.args))
