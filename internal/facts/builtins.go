@@ -27,6 +27,11 @@ func (s *shell) builtin(a argv, c *Command) bool {
 		s.params = nil // not followed
 	case "read", "unset", "mapfile", "readarray", "getopts":
 		s.forget(c)
+	case "make", "gmake", "crontab": // a Makefile and a table of times from elsewhere are not followed
+		if a.in.kind != inputNone {
+			s.f.blur(Printed)
+		}
+		s.operands(c)
 	case "at", "batch": // they run what they read
 		if a.in.kind != inputNone {
 			s.read(a.in)
@@ -320,6 +325,11 @@ func (s *shell) gitCommand(verb string, args []string, in input, c *Command) {
 	case "apply", "am":
 		s.stdinPatch(in)
 		u = reads
+	case "clone": // where it goes to, if that is said
+		how := handling{values: "-b --branch --depth -o --origin -c"}
+		if targets := operandsOf(&Command{Args: args}, how); len(targets) > 1 {
+			s.f.add(writes, s.base.Abs(targets[1]))
+		}
 	}
 	for _, arg := range args {
 		if strings.HasPrefix(arg, "-") {

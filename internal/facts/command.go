@@ -185,7 +185,7 @@ func (s *shell) text(w word) {
 // isShell reports whether a program is a shell that reads the language of this package.
 func isShell(name string) bool {
 	switch name {
-	case "sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "rbash", "shell":
+	case "sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "rbash", "fish", "shell":
 		return true
 	}
 	return false

@@ -283,6 +283,8 @@ func (s *shell) archive(c *Command, name, value string) {
 	unpacks := c.Name == "unzip" || c.has("-x", "--extract", "--get") ||
 		(len(c.Args) > 0 && c.Args[0] != "" && c.Args[0][0] != '-' && strings.ContainsRune(c.Args[0], 'x'))
 	switch {
+	case name == "--checkpoint-action" || name == "--to-command" || name == "--use-compress-program":
+		s.f.blur(Eval) // it runs a program
 	case !unpacks && looksLikePath(name):
 		s.f.add(reads, s.base.Abs(name))
 	case (name == "-C" || name == "-d" || name == "--directory") && unpacks:

@@ -11,16 +11,20 @@ type wrapper struct {
 	operands int    // how many operands come before the command
 	text     string // a flag whose value is a shell text
 	only     bool   // it runs nothing but that text
+	shell    bool   // without a command it is a shell that runs its input
+	chdir    string // a flag whose value is the folder that the command runs in; also --chdir
 }
 
 // wrappers are the programs that run another one.
 var wrappers = map[string]wrapper{
 	"sudo": {
 		values: "-u -g -h -p -C -T -r -t -D -R -U --user --group --host --prompt --chdir --chroot --close-from",
+		shell:  true,
+		chdir:  "-D",
 	},
-	"doas":             {values: "-u -C"},
+	"doas":             {values: "-u -C", shell: true},
 	"pkexec":           {values: "--user"},
-	"env":              {values: "-u -C -P --unset --chdir", text: "-S"},
+	"env":              {values: "-u -C -P --unset --chdir", text: "-S", chdir: "-C"},
 	"nohup":            {},
 	"setsid":           {},
 	"exec":             {values: "-a"},
@@ -69,8 +73,8 @@ var wrappers = map[string]wrapper{
 	"entr":        {},
 	"xvfb-run":    {values: "-n -s"},
 	"rlwrap":      {},
-	"su":          {values: "-s --shell -g -G", text: "-c", only: true},
-	"runuser":     {values: "-u -s -g -G", text: "-c"},
+	"su":          {values: "-s --shell -g -G", text: "-c", only: true, shell: true},
+	"runuser":     {values: "-u -s -g -G", text: "-c", shell: true},
 	"script": {
 		values: "-O -I -B",
 		text:   "-c",
@@ -105,6 +109,13 @@ func (s *shell) unwrap(w wrapper, a argv) {
 			if slices.Contains(values, arg) {
 				skip = 2
 			}
+			if name, value, inline := strings.Cut(arg, "="); w.chdir != "" && (name == w.chdir || name == "--chdir") {
+				if !inline && len(args) > 1 {
+					value = args[1].text
+				}
+				defer func(before Base) { s.base = before }(s.base)
+				s.base.CWD = s.base.Abs(value)
+			}
 			args = args[min(skip, len(args)):]
 			continue
 		case isAssignment(arg):
@@ -120,6 +131,9 @@ func (s *shell) unwrap(w wrapper, a argv) {
 		break
 	}
 	if len(args) == 0 {
+		if w.shell && a.in.kind != inputNone {
+			s.read(a.in)
+		}
 		return
 	}
 	for name, text := range a.assigns {
@@ -157,7 +171,7 @@ var interpreters = map[string]string{
 	"python": "-c", "pypy": "-c", "perl": "-e -E", "ruby": "-e", "node": "-e --eval -p --print", "nodejs": "-e -p",
 	"bun": "-e --eval", "deno": "eval", "php": "-r", "lua": "-e", "osascript": "-e", "pwsh": "-c -Command",
 	"powershell": "-c -Command", "awk": "", "gawk": "", "mawk": "", "nawk": "", "tclsh": "", "Rscript": "-e",
-	"groovy": "-e", "julia": "-e", "fish": "-c", "xonsh": "-c", "nu": "-c", "emacs": "--eval", "vim": "-c", "vi": "-c",
+	"groovy": "-e", "julia": "-e", "xonsh": "-c", "nu": "-c", "emacs": "--eval", "vim": "-c", "vi": "-c",
 	"nvim": "-c", "ex": "-c", "gdb": "-ex", "sqlite3": "-cmd",
 }
 
