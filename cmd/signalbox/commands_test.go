@@ -217,7 +217,8 @@ func (w *world) find() *strings.Replacer {
 		"rs-amp-…", key, "sbx_op_…", w.p.token(), "--agent probe ", "--agent probe-agent ",
 		"http://127.0.0.1:7446", w.p.url, "https://amp.example.com", w.p.url, "https://mail.example.com", w.p.url,
 		"https://signalbox.example", w.p.url,
-		"--duration 30s", "--duration 300ms", "--duration 60s", "--duration 300ms", "/srv/repo", filepath.Join(w.dir, "repo"), "~/",
+		"--duration 30s", "--duration 300ms", "--duration 60s", "--duration 300ms", "/srv/repo",
+		filepath.Join(w.dir, "repo"), "~/",
 		w.dir+"/", "./vectors", vectors,
 	)
 }

@@ -179,7 +179,8 @@ func newSockets(b *testing.B, s *benchServer, n int) []*listening {
 			l := &listening{got: make(chan time.Time, 16)}
 			all[i] = l
 			s.call(b, client, http.MethodPost, "/v1/register", s.token, string(body), &l.Registered)
-			conn, _, err := websocket.Dial(b.Context(), strings.Replace(s.url, "http", "ws", 1)+"/v1/ws", //nolint:bodyclose // the connection takes it
+			target := strings.Replace(s.url, "http", "ws", 1) + "/v1/ws"
+			conn, _, err := websocket.Dial(b.Context(), target, //nolint:bodyclose // the connection takes it
 				nil)
 			if err != nil {
 				return err

@@ -46,7 +46,8 @@ func (b *box) connect(key string) *wires {
 	}}
 	b.t.Cleanup(transport.CloseIdleConnections)
 	var err error
-	w.Conn, _, err = websocket.Dial(b.t.Context(), strings.Replace(b.url, "http", "ws", 1)+"/ahp?token="+key, //nolint:bodyclose // the connection is it
+	target := strings.Replace(b.url, "http", "ws", 1) + "/ahp?token=" + key
+	w.Conn, _, err = websocket.Dial(b.t.Context(), target, //nolint:bodyclose // the connection is it
 		&websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}})
 	if err != nil {
 		b.t.Fatal(err)
