@@ -156,7 +156,7 @@ func TestTelegramWritesToThoseWhoHaveBegun(t *testing.T) {
 		n := start(t, address, func(n *node) []notify.Channel { return []notify.Channel{f.bot(n)} })
 		n.operator("ann", "operator", map[string]string{"telegram": "4711"})
 		n.operator("bob", "operator", map[string]string{"telegram": "4712"})
-		f.forbid.Store("4712") // who has not begun
+		f.Forbid.Store("4712") // who has not begun
 		n.open(func(o *gate.Opening) { o.Rules.Ladder = []gate.Step{{After: minute, Do: gate.Remind}} })
 		f.next("sendMessage")
 		n.Move(2 * time.Minute)

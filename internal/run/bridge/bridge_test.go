@@ -2,18 +2,15 @@ package bridge_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"signalbox/internal/ledger/ledgertest"
 	"signalbox/internal/notify"
 	"signalbox/internal/notify/telegram"
+	"signalbox/internal/notify/telegram/telegramtest"
 	"signalbox/internal/roster"
 	"signalbox/internal/run"
 	"signalbox/internal/run/bridge"
@@ -23,102 +20,33 @@ import (
 	"signalbox/internal/wire"
 )
 
-const botToken = "4711:a-secret-token"
+// group is the chat that the bot is in.
+const group = -5
 
-// call is one call of the Bot API.
-type call struct {
-	method string
-	values map[string]string
-}
-
-// api is a Telegram, as far as we use it.
+// api is a Telegram whose calls a test looks for.
 type api struct {
-	t       *testing.T
-	url     string
-	calls   chan call
-	updates chan string
-	message atomic.Int64
-	update  atomic.Int64
+	*telegramtest.API
+	t     *testing.T
+	calls chan telegramtest.Call
 }
 
 func newAPI(t *testing.T) *api {
-	a := &api{t: t, calls: make(chan call, 100), updates: make(chan string, 10)}
-	a.message.Store(100)
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST /bot"+botToken+"/{method}", a.serve)
-	s := httptest.NewServer(mux)
-	t.Cleanup(s.Close)
-	a.url = s.URL
+	a := &api{t: t, calls: make(chan telegramtest.Call, 100)}
+	a.API = telegramtest.New(t, func(c telegramtest.Call) { a.calls <- c })
 	return a
 }
 
-func (a *api) serve(w http.ResponseWriter, r *http.Request) {
-	_ = r.ParseMultipartForm(1 << 20)
-	if r.PathValue("method") == "getUpdates" {
-		select {
-		case update := <-a.updates:
-			_, _ = fmt.Fprintf(w, `{"ok":true,"result":[%s]}`, update)
-		case <-time.After(100 * time.Millisecond):
-			_, _ = fmt.Fprint(w, `{"ok":true,"result":[]}`)
-		case <-r.Context().Done():
-		}
-		return
-	}
-	values := map[string]string{}
-	for name := range r.Form {
-		values[name] = r.Form.Get(name)
-	}
-	if r.PathValue("method") == "answerCallbackQuery" {
-		_, _ = fmt.Fprint(w, `{"ok":true,"result":true}`)
-	} else {
-		id := a.message.Load()
-		if r.PathValue("method") == "sendMessage" {
-			id = a.message.Add(1)
-		}
-		_, _ = fmt.Fprintf(w, `{"ok":true,"result":{"message_id":%d,"date":1,"chat":{"id":-5,"type":"group"}}}`, id)
-	}
-	a.calls <- call{r.PathValue("method"), values}
-}
-
-// write is a message of a user to the group; reply is the text of the bot's message that
-// it answers.
+// write has a user write to the group; reply is the text of the bot's message that it answers.
 func (a *api) write(user int64, text string, replyTo int64, reply string) {
-	m := map[string]any{
-		"message_id": 1, "date": 1, "chat": map[string]any{"id": -5, "type": "group"},
-		"from": map[string]any{"id": user, "first_name": "x"}, "text": text,
-	}
-	if replyTo != 0 {
-		m["reply_to_message"] = map[string]any{
-			"message_id": replyTo, "date": 1,
-			"chat": map[string]any{"id": -5, "type": "group"},
-			"from": map[string]any{"id": 1, "is_bot": true, "first_name": "bot"}, "text": reply,
-		}
-	}
-	a.send(map[string]any{"message": m})
-}
-
-func (a *api) press(user int64, data string) {
-	a.send(map[string]any{"callback_query": map[string]any{
-		"id":   "q",
-		"from": map[string]any{"id": user, "first_name": "x"}, "chat_instance": "1", "data": data,
-	}})
-}
-
-func (a *api) send(update map[string]any) {
-	update["update_id"] = a.update.Add(1)
-	text, err := json.Marshal(update)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	a.updates <- string(text)
+	a.Write(group, user, text, replyTo, reply)
 }
 
 // next waits for a call whose text contains the words.
-func (a *api) next(method, words string) call {
+func (a *api) next(method, words string) telegramtest.Call {
 	a.t.Helper()
 	for {
 		c := testbed.Receive(a.t, fmt.Sprintf("%s with %q", method, words), a.calls)
-		if c.method == method && strings.Contains(c.values["text"], words) {
+		if c.Method == method && strings.Contains(c.Values["text"], words) {
 			return c
 		}
 	}
@@ -141,7 +69,7 @@ func start(t *testing.T, address string, a *api, folder string) *node {
 		Supervise: func(id string) error { n.started <- id; return nil },
 	})
 	bot, err := telegram.NewBot(telegram.Options{
-		Token: wire.NewSecret(botToken), Chat: "-5", API: a.url,
+		Token: wire.NewSecret(telegramtest.Token), Chat: fmt.Sprint(group), API: a.URL,
 		HTTP: notify.NewClient(), Log: log, Hold: l.Hold,
 	})
 	if err != nil {
@@ -200,38 +128,38 @@ func TestARunFromAMessageToItsAnswer(t *testing.T) {
 		a.next("sendMessage", "Say what the agent is to do")
 
 		a.write(77, "/claude@our_bot /"+folder[strings.LastIndexByte(folder, '/')+1:]+" fix the tests", 0, "")
-		a.next("sendMessage", "starting · claude")
-		id, message := <-n.started, a.message.Load()
+		message := a.next("sendMessage", "starting · claude").Message
+		id := <-n.started
 		r, err := n.runs.Get(t.Context(), id)
 		if err != nil || r.Engine != "claude" || r.Prompt != "fix the tests" || r.Dir == "" || r.OpenedBy != "operator:ann" {
 			t.Fatalf("%v %+v", err, r)
 		}
 		n.report(id, 1, started, acted)
 		shown := a.next("editMessageText", "▸ go test <all>")
-		if shown.values["message_id"] != fmt.Sprint(message) || !strings.Contains(shown.values["reply_markup"], "run:"+id) {
-			t.Errorf("%v", shown.values)
+		if shown.Values["message_id"] != fmt.Sprint(message) || !strings.Contains(shown.Values["reply_markup"], "run:"+id) {
+			t.Errorf("%v", shown.Values)
 		}
 		n.report(id, 3, completed)
 		final := a.next("editMessageText", "All green.")
-		if !strings.Contains(final.values["text"], "↩️ `claude --resume c1`") ||
-			strings.Contains(final.values["reply_markup"], "run:") {
-			t.Errorf("%v", final.values)
+		if !strings.Contains(final.Values["text"], "↩️ `claude --resume c1`") ||
+			strings.Contains(final.Values["reply_markup"], "run:") {
+			t.Errorf("%v", final.Values)
 		}
 
-		a.write(77, "and now the docs", message, final.values["text"])
-		a.next("sendMessage", "starting · claude")
-		next, message := <-n.started, a.message.Load()
+		a.write(77, "and now the docs", message, final.Values["text"])
+		message = a.next("sendMessage", "starting · claude").Message
+		next := <-n.started
 		if r, err = n.runs.Get(t.Context(), next); err != nil || r.Resume != "c1" || r.Prompt != "and now the docs" {
 			t.Errorf("%v %+v", err, r)
 		}
-		a.press(88, "run:"+next)
+		a.Press(88, "run:"+next)
 		a.next("answerCallbackQuery", "runs need the role operator")
-		a.press(77, "run:"+next)
+		a.Press(77, "run:"+next)
 		a.next("answerCallbackQuery", "told to stop")
 		if r, err = n.runs.Get(t.Context(), next); err != nil || r.Stop != "cancelled in Telegram by ann" {
 			t.Errorf("%v %+v", err, r)
 		}
-		a.press(77, "other:gate_1:x")
+		a.Press(77, "other:gate_1:x")
 		a.next("answerCallbackQuery", "not one of this server") // a gate's, as far as runs know
 		a.write(77, "/cancel", message, "")
 		a.write(77, "/cancel", 4242, "")
