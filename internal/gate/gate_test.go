@@ -15,6 +15,7 @@ import (
 	"signalbox/internal/clock"
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
+	"signalbox/internal/gate/gatetest"
 	"signalbox/internal/ledger"
 	"signalbox/internal/ledger/ledgertest"
 	"signalbox/internal/roster"
@@ -76,29 +77,10 @@ func (n *node) open(rules gate.Rules) string {
 
 func (n *node) openAs(workspace string, o gate.Opening) string {
 	n.T.Helper()
-	id := gate.NewID()
-	p, err := gate.Prepare(o)
-	if err != nil {
-		n.T.Fatal(err)
-	}
-	err = n.Ledger.Write(context.Background(), func(tx *ledger.Tx) error {
-		p.Open(tx, id, workspace, "trace-1")
-		return nil
-	})
-	if err != nil {
-		n.T.Fatal(err)
-	}
-	return id
+	return gatetest.Open(n.Node, workspace, o)
 }
 
-func (n *node) get(id string) gate.Gate {
-	n.T.Helper()
-	g, err := n.gates.Get(context.Background(), id)
-	if err != nil {
-		n.T.Fatal(err)
-	}
-	return g
-}
+func (n *node) get(id string) gate.Gate { n.T.Helper(); return gatetest.Get(n.Node, n.gates, id) }
 
 func approve(note string) gate.Ballot { return gate.Ballot{Approve: true, Note: note} }
 

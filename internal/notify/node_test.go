@@ -12,6 +12,7 @@ import (
 	"signalbox/internal/clock"
 	"signalbox/internal/deliver"
 	"signalbox/internal/gate"
+	"signalbox/internal/gate/gatetest"
 	"signalbox/internal/ledger"
 	"signalbox/internal/ledger/ledgertest"
 	"signalbox/internal/notify"
@@ -142,28 +143,10 @@ func opening(change ...func(*gate.Opening)) gate.Opening {
 
 func (n *node) open(change ...func(*gate.Opening)) string {
 	n.T.Helper()
-	id := gate.NewID()
-	p, err := gate.Prepare(opening(change...))
-	if err != nil {
-		n.T.Fatal(err)
-	}
-	if err := n.Ledger.Write(context.Background(), func(tx *ledger.Tx) error {
-		p.Open(tx, id, "default", "trace-1")
-		return nil
-	}); err != nil {
-		n.T.Fatal(err)
-	}
-	return id
+	return gatetest.Open(n.Node, "default", opening(change...))
 }
 
-func (n *node) get(id string) gate.Gate {
-	n.T.Helper()
-	g, err := n.gates.Get(context.Background(), id)
-	if err != nil {
-		n.T.Fatal(err)
-	}
-	return g
-}
+func (n *node) get(id string) gate.Gate { n.T.Helper(); return gatetest.Get(n.Node, n.gates, id) }
 
 // decide decides as somebody who used the API.
 func (n *node) decide(id, name string, approve bool, note string) {

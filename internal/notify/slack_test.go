@@ -381,12 +381,18 @@ func TestAReminderAsksThoseWhoMayDecide(t *testing.T) {
 	})
 }
 
+// decideRefused has a gate decided whose message Slack then refuses to change, with the word.
+func decideRefused(n *node, f *slackAPI, word string) {
+	n.T.Helper()
+	id := n.open()
+	f.next("chat.postMessage")
+	f.refuse.Store(word)
+	n.decide(id, "ann", true, "")
+}
+
 func TestAMessageThatSomebodyRemovedIsNotMissed(t *testing.T) {
 	eachSlack(t, func(t *testing.T, n *node, f *slackAPI) {
-		id := n.open()
-		f.next("chat.postMessage")
-		f.refuse.Store("message_not_found")
-		n.decide(id, "ann", true, "")
+		decideRefused(n, f, "message_not_found")
 		if again := f.next("chat.postMessage"); !strings.Contains(again.values["text"], "Approved by ann") {
 			t.Errorf("%v", again.values)
 		}
@@ -395,10 +401,7 @@ func TestAMessageThatSomebodyRemovedIsNotMissed(t *testing.T) {
 
 func TestAMessageThatSlackDoesNotTakeHoldsUpNobody(t *testing.T) {
 	eachSlack(t, func(t *testing.T, n *node, f *slackAPI) {
-		id := n.open()
-		f.next("chat.postMessage")
-		f.refuse.Store("invalid_blocks")
-		n.decide(id, "ann", true, "")
+		decideRefused(n, f, "invalid_blocks")
 		n.open()
 		f.next("chat.postMessage")
 		if got := n.Count("SELECT count(*) FROM delivery WHERE status = 'dead'"); got != 1 {

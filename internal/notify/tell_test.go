@@ -199,20 +199,8 @@ func TestAFollowerThatBeginsAgainQueuesNothingTwice(t *testing.T) {
 
 		// As after a kill: what was done is done, and the cursor has not moved.
 		again := open(t, address, app)
-		err := again.Ledger.Write(t.Context(), func(tx *ledger.Tx) error {
-			tx.Append(ledger.Event{Kind: "test.marked", Actor: "system", Subject: "x", Body: struct{}{}})
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		again.rewind()
-		again.run()
-		again.until("it has read everything again", func() bool {
-			at, err := again.Ledger.Cursor(t.Context(), "notify")
-			head, err2 := again.Ledger.Head(t.Context())
-			return err == nil && err2 == nil && at == head
-		})
+		again.Append(ledger.Event{Kind: "test.marked", Actor: "system", Subject: "x", Body: struct{}{}})
+		again.readAgain()
 		if got := again.Count("SELECT count(*) FROM delivery"); got != 2 {
 			t.Errorf("there are %d deliveries", got)
 		}
@@ -232,6 +220,17 @@ func (n *node) rewind() {
 	if _, err := tx.Commit(false); err != nil {
 		n.T.Fatal(err)
 	}
+}
+
+// readAgain runs the node from the beginning of the ledger to its end.
+func (n *node) readAgain() {
+	n.T.Helper()
+	n.rewind()
+	n.run()
+	n.until("it has read everything again", func() bool {
+		at, err := n.Ledger.Cursor(n.T.Context(), "notify")
+		return err == nil && at == n.Head()
+	})
 }
 
 func TestWhatHappenedBeforeAChannelWasThereIsNotTold(t *testing.T) {
