@@ -52,15 +52,13 @@ func readArguments(c Call, f *Facts) *arguments {
 			levels = append(levels, m)
 		}
 	}
-	texts := 0
 	for _, r.args = range levels {
 		r.commands()
 		if f.Unreadable != "" {
 			return &r.arguments
 		}
-		texts += len(textsOf(r.args))
 	}
-	if r.does == Shell && !r.found && texts > 0 {
+	if r.does == Shell && !r.found && slices.ContainsFunc(levels, hasText) {
 		r.opaque = UnknownArg
 	}
 	for _, r.args = range levels {
@@ -100,7 +98,7 @@ func (r *argumentReader) commands() {
 	}
 	names := commandNames
 	if r.does == Shell {
-		names = append(append([]string{}, commandNames...), chars...)
+		names = shellNames
 	}
 	for _, name := range names {
 		value, present := r.args[name]
@@ -233,12 +231,15 @@ func (r *argumentReader) editor() bool {
 	return true
 }
 
+// uses is what the classes do with the files that they name. What others do, their names say.
+var uses = map[Does]use{
+	Read: reads, Search: reads, Write: writes, Edit: writes, Delete: deletes, Shell: mentions, Fetch: mentions,
+	Agent: mentions, Ask: mentions,
+}
+
 // files reads the arguments that name files.
 func (r *argumentReader) files() {
-	u, known := map[Does]use{
-		Read: reads, Search: reads, Write: writes, Edit: writes, Delete: deletes, Shell: mentions, Fetch: mentions,
-		Agent: mentions, Ask: mentions,
-	}[r.does]
+	u, known := uses[r.does]
 	if !known {
 		u = useOf(r.name)
 	}
@@ -332,6 +333,9 @@ func textsOf(value any) (all []string) {
 	}
 	return all
 }
+
+// hasText reports whether one of the arguments is a text.
+func hasText(args map[string]any) bool { return len(textsOf(args)) > 0 }
 
 // kindOf names a JSON value's type for people.
 func kindOf(value any) string {

@@ -22,34 +22,46 @@ func (s *shell) simple(call *syntax.CallExpr, redirs []*syntax.Redirect, in inpu
 		return
 	}
 	var set map[string]string
-	if len(call.Assigns) > 0 {
-		s.sub(func() { set = s.assign(call.Assigns) }) // they hold for this command alone
+	if len(call.Assigns) > 0 { // they hold for this command alone
+		s.sub(func() { set = s.assigns(call.Assigns) })
 	}
-	words := s.words(call.Args)
-	if in.kind == inputNone {
+	words, allPlain := s.words(call.Args)
+	if in.kind == inputNone && (!allPlain || len(redirs) > 0) {
 		in = s.argumentInput(call.Args, redirs)
 	}
 	s.program(argv{words, set, in})
 }
 
 // argumentInput is what a command reads that is given a <(…) in place of a file.
-func (s *shell) argumentInput(args []*syntax.Word, redirs []*syntax.Redirect) (in input) {
-	find := func(n syntax.Node) bool {
+func (s *shell) argumentInput(args []*syntax.Word, redirs []*syntax.Redirect) input {
+	for _, w := range args {
+		if in := s.wordInput(w); in.kind != inputNone {
+			return in
+		}
+	}
+	for _, r := range redirs {
+		if in := s.wordInput(r.Word); in.kind != inputNone {
+			return in
+		}
+	}
+	return input{}
+}
+
+// wordInput is what a <(…) in a word prints.
+func (s *shell) wordInput(w *syntax.Word) input {
+	if w == nil {
+		return input{}
+	}
+	if _, ok := plain(w); ok {
+		return input{}
+	}
+	var in input
+	syntax.Walk(w, func(n syntax.Node) bool {
 		if p, ok := n.(*syntax.ProcSubst); ok && p.Op == syntax.CmdIn {
 			in = s.outputOf(p.Stmts)
 		}
 		return in.kind == inputNone
-	}
-	for _, w := range args {
-		if _, ok := plain(w); !ok {
-			syntax.Walk(w, find)
-		}
-	}
-	for _, r := range redirs {
-		if r.Word != nil {
-			syntax.Walk(r.Word, find)
-		}
-	}
+	})
 	return in
 }
 
@@ -69,8 +81,10 @@ func (s *shell) program(a argv) {
 	if c == nil {
 		return
 	}
-	if written, ours := s.files[s.base.Abs(a.words[0].text)]; ours && strings.Contains(a.words[0].text, "/") {
-		s.script(written) // ./x, which the text wrote before
+	if len(s.files) > 0 && strings.Contains(a.words[0].text, "/") {
+		if written, ours := s.files[s.base.Abs(a.words[0].text)]; ours {
+			s.script(written) // ./x, which the text wrote before
+		}
 	}
 	for _, arg := range c.Args {
 		if strings.Contains(arg, "://") {
@@ -102,7 +116,13 @@ func (s *shell) note(a argv) *Command {
 		s.f.blur(Excess)
 		return nil
 	}
-	c := Command{Name: path.Base(a.words[0].text), Args: texts(a.words[1:]), Assigns: a.assigns}
+	n := len(a.words) - 1
+	all := make([]string, 3*n) // one array for the arguments, and those of them that are targets or flags
+	c := Command{Name: path.Base(a.words[0].text), Args: all[:n:n], Assigns: a.assigns}
+	c.Targets, c.Flags = all[n:n:2*n], all[2*n:2*n]
+	for i, w := range a.words[1:] {
+		c.Args[i] = w.text
+	}
 	rest := false
 	for _, arg := range c.Args {
 		switch {
@@ -111,27 +131,41 @@ func (s *shell) note(a argv) *Command {
 		case arg == "--":
 			rest = true
 		default:
-			c.Flags = append(c.Flags, flagsOf(arg)...)
+			c.addFlags(arg)
 		}
+	}
+	if len(c.Targets) == 0 {
+		c.Targets = nil
+	}
+	if len(c.Flags) == 0 {
+		c.Flags = nil
+	}
+	if s.f.Commands == nil {
+		s.f.Commands = make([]Command, 0, 8)
 	}
 	s.f.Commands = append(s.f.Commands, c)
 	return &s.f.Commands[len(s.f.Commands)-1]
 }
 
-// flagsOf are the flags in one argument: -rf is -rf, -r and -f.
-func flagsOf(arg string) []string {
+// addFlags notes the flags in one argument: -rf is -rf, -r and -f.
+func (c *Command) addFlags(arg string) {
 	name, _, _ := strings.Cut(arg, "=")
+	c.Flags = append(c.Flags, name)
 	if strings.HasPrefix(name, "--") || len(name) <= 2 {
-		return []string{name}
+		return
 	}
-	all := []string{name}
 	for _, letter := range name[1:] {
-		if letter >= 'a' && letter <= 'z' || letter >= 'A' && letter <= 'Z' {
-			all = append(all, "-"+string(letter))
+		if i := strings.IndexRune(letters, letter); i >= 0 {
+			c.Flags = append(c.Flags, shortFlags[2*i:2*i+2])
 		}
 	}
-	return all
 }
+
+// The short flags stand in one text, so that taking one out of it allocates nothing.
+const (
+	letters    = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	shortFlags = "-a-b-c-d-e-f-g-h-i-j-k-l-m-n-o-p-q-r-s-t-u-v-w-x-y-z-A-B-C-D-E-F-G-H-I-J-K-L-M-N-O-P-Q-R-S-T-U-V-W-X-Y-Z"
+)
 
 func texts(words []word) []string {
 	all := make([]string, len(words))

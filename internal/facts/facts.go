@@ -172,6 +172,9 @@ func (f *Facts) note(list *[]string, text string) {
 		f.blur(Excess)
 		return
 	}
+	if *list == nil {
+		*list = make([]string, 0, 4)
+	}
 	*list = append(*list, text)
 }
 

@@ -54,7 +54,7 @@ func (s *shell) commandOutput(cmd syntax.Command, in input) input {
 		return s.outputOf(cmd.Stmts)
 	case *syntax.CallExpr:
 		var words []word
-		s.quietly(func() { words = s.words(cmd.Args) })
+		s.quietly(func() { words, _ = s.words(cmd.Args) })
 		return s.programOutput(words, in)
 	}
 	return input{kind: inputUnknown}

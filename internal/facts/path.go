@@ -96,22 +96,31 @@ func (b Base) place(name string) []string {
 	rest, ofHome := strings.CutPrefix(name, "~")
 	switch {
 	case name == "$TMPDIR":
-		return b.temporary()
+		return slices.DeleteFunc(slices.Clone(temporary), func(folder string) bool { return within(b.CWD, folder) })
 	case ofHome && b.Home == "~":
 		return []string{"~" + rest, "/root" + rest, "/home/*" + rest, "/Users/*" + rest}
 	}
 	return []string{b.Abs(name)}
 }
 
-// temporary are the folders for temporary files, without the one that the working directory
-// lies in: what is there is not scratch but the work.
-func (b Base) temporary() (free []string) {
-	for _, folder := range []string{"/tmp", "/var/tmp", "/private/tmp", "/var/folders", "$TMPDIR"} {
-		if !within(b.CWD, folder) {
-			free = append(free, folder)
-		}
+// temporary are the folders for temporary files.
+var temporary = []string{"/tmp", "/var/tmp", "/private/tmp", "/var/folders", "$TMPDIR"}
+
+// isScratch reports whether a path lies in a folder for temporary files, but not in one that the working
+// directory lies in: what is there is not scratch but the work.
+func (b Base) isScratch(p string) bool {
+	return slices.ContainsFunc(temporary, func(folder string) bool { return within(p, folder) && !within(b.CWD, folder) })
+}
+
+// lies reports whether a path lies in a place that is not in a home folder of somebody. It is Abs and
+// within, but makes no text where it is compared with a file of the working directory.
+func (b Base) lies(p, name string) bool {
+	if b.CWD == "" || b.CWD == "/" || strings.HasPrefix(b.CWD, "/proc/") || path.Clean(name) != name ||
+		strings.IndexByte("/~$*", name[0]) >= 0 || strings.HasPrefix(name, "..") {
+		return within(p, b.Abs(name))
 	}
-	return free
+	rest, ok := strings.CutPrefix(p, b.CWD)
+	return ok && (rest == "" || rest[0] == '/') && (name == "." || within(rest, name))
 }
 
 // Within reports whether one of the paths lies in one of the places, or is one.
@@ -125,10 +134,10 @@ func (b Base) Within(paths []string, places ...string) bool {
 					return true
 				}
 			case name == "$TMPDIR":
-				if slices.ContainsFunc(b.temporary(), func(folder string) bool { return within(p, folder) }) {
+				if b.isScratch(p) {
 					return true
 				}
-			case within(p, b.Abs(name)):
+			case b.lies(p, name):
 				return true
 			}
 		}

@@ -1,9 +1,6 @@
 package facts
 
-import (
-	"slices"
-	"strings"
-)
+import "strings"
 
 // handling is what a program does with its operands.
 type handling struct {
@@ -194,8 +191,8 @@ func (s *shell) operands(c *Command) {
 }
 
 // operandsOf are the arguments that are neither flags nor their values.
-func operandsOf(c *Command, how handling) (files []string) {
-	values := strings.Fields(how.values)
+func operandsOf(c *Command, how handling) []string {
+	files := make([]string, 0, len(c.Args))
 	rest := false
 	for i := 0; i < len(c.Args); i++ {
 		arg := c.Args[i]
@@ -204,11 +201,21 @@ func operandsOf(c *Command, how handling) (files []string) {
 			files = append(files, arg)
 		case arg == "--":
 			rest = true
-		case slices.Contains(values, arg):
+		case isOneOf(how.values, arg):
 			i++
 		}
 	}
 	return files
+}
+
+// isOneOf reports whether a word is one of those that stand in a text, separated by spaces.
+func isOneOf(words, word string) bool {
+	for one := range strings.FieldsSeq(words) {
+		if one == word {
+			return true
+		}
+	}
+	return false
 }
 
 // special notes what the flags of some programs do with files.

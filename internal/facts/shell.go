@@ -24,7 +24,7 @@ func parse(text string) (*syntax.File, error) {
 type shell struct {
 	f     *Facts
 	depth int // of texts inside of one another
-	spent *spent
+	spent spent
 	scope
 	funcs map[string]*function
 	files map[string]file // that the text writes, by path
@@ -62,7 +62,7 @@ type file struct {
 
 // newShell makes a shell that begins in a folder.
 func newShell(f *Facts, base Base) *shell {
-	return &shell{f: f, spent: &spent{}, scope: scope{base: base}}
+	return &shell{f: f, scope: scope{base: base}}
 }
 
 // run parses a text and walks through it.
@@ -212,8 +212,9 @@ func (s *shell) binary(cmd *syntax.BinaryCmd, in input) {
 		s.stmt(cmd.Y, in)
 		return
 	}
-	s.sub(func() { s.stmt(cmd.X, in) })
-	s.sub(func() { s.stmt(cmd.Y, input{kind: inputPipe, printer: cmd.X, before: &in}) })
+	before := in
+	s.sub(func() { s.stmt(cmd.X, before) })
+	s.sub(func() { s.stmt(cmd.Y, input{kind: inputPipe, printer: cmd.X, before: &before}) })
 }
 
 // loop walks through the body of a for once for each word.
@@ -224,7 +225,7 @@ func (s *shell) loop(cmd *syntax.ForClause, in input) {
 		s.stmts(cmd.Do, in)
 		return
 	}
-	items := s.words(words.Items)
+	items, _ := s.words(words.Items)
 	if len(words.Items) == 0 { // over the arguments, which are known to few
 		items = []word{{text: "$@"}}
 	}
@@ -247,44 +248,49 @@ func (s *shell) call(fn *function) {
 }
 
 // assign notes what a text sets a variable to.
-func (s *shell) assign(all []*syntax.Assign) map[string]string {
-	if len(all) == 0 {
-		return nil
-	}
-	set := map[string]string{}
+func (s *shell) assign(all []*syntax.Assign) {
 	for _, a := range all {
-		if a.Value == nil && a.Array == nil {
+		if v, ok := s.assigned(a); ok {
+			s.setVariable(a.Name.Value, v)
+		}
+	}
+}
+
+// assigns are the variables that are set for one command. Each may use those before it.
+func (s *shell) assigns(all []*syntax.Assign) map[string]string {
+	set := make(map[string]string, len(all))
+	for _, a := range all {
+		v, ok := s.assigned(a)
+		if !ok {
 			continue
 		}
-		v := value{}
-		switch {
-		case a.Array != nil:
-			s.substitutions(a.Array)
-			v.text = "$" + nameOf(a)
-		default:
-			v = value(s.word(a.Value))
-		}
-		if a.Append {
-			before, ok := s.vars[nameOf(a)]
-			v = value{before.text + v.text, ok && before.known && v.known}
-		}
-		if len(v.text) > maxVariable {
-			s.f.blur(Excess)
-			v = value{text: "$" + nameOf(a)}
-		}
-		if a.Name != nil {
+		if set[a.Name.Value] = v.text; len(all) > 1 {
 			s.setVariable(a.Name.Value, v)
-			set[a.Name.Value] = v.text
 		}
 	}
 	return set
 }
 
-func nameOf(a *syntax.Assign) string {
-	if a.Name == nil {
-		return ""
+// assigned is what an assignment sets its variable to.
+func (s *shell) assigned(a *syntax.Assign) (v value, ok bool) {
+	if a.Name == nil || (a.Value == nil && a.Array == nil) {
+		return v, false
 	}
-	return a.Name.Value
+	if a.Array != nil {
+		s.substitutions(a.Array)
+		v.text = "$" + a.Name.Value
+	} else {
+		v = value(s.word(a.Value))
+	}
+	if a.Append {
+		before, ok := s.vars[a.Name.Value]
+		v = value{before.text + v.text, ok && before.known && v.known}
+	}
+	if len(v.text) > maxVariable {
+		s.f.blur(Excess)
+		v = value{text: "$" + a.Name.Value}
+	}
+	return v, true
 }
 
 // substitutions walks through the commands in $(…), <(…) and the like, wherever they stand in a node.

@@ -1,6 +1,9 @@
 package facts
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // source is who has the tools of a table, and in which version they were read.
 type source struct {
@@ -88,7 +91,7 @@ var toolClasses = func() map[string]Does {
 // tool, known or not, but for those of tools that are special (see arguments.go).
 var (
 	commandNames = []string{"command", "cmd", "commands", "script", "shell_command", "command_line", "commandline", "argv"}
-	chars        = []string{"chars", "input", "code"} // of shell tools only
+	shellNames   = append(slices.Clip(commandNames), "chars", "input", "code") // of shell tools only
 	pathNames    = []string{
 		"file_path", "path", "notebook_path", "absolute_path", "dir_path", "filePath", "filepath", "target_file",
 		"file", "filename", "file_name", "directory", "dir", "folder", "paths", "files", "file_paths",

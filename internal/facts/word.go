@@ -16,17 +16,18 @@ type word value
 // maxBraces is how many words {a,b}{1..9} may stand for.
 const maxBraces = 64
 
-// words expands several words; one may become several, or none.
-func (s *shell) words(all []*syntax.Word) []word {
-	out := make([]word, 0, len(all))
+// words expands several words; one may become several, or none. It reports whether all of them were
+// plain.
+func (s *shell) words(all []*syntax.Word) (out []word, allPlain bool) {
+	out, allPlain = make([]word, 0, len(all)), true
 	for _, w := range all {
 		if text, ok := plain(w); ok {
 			out = append(out, word{text, true})
 			continue
 		}
-		out = append(out, s.fields(w)...)
+		out, allPlain = append(out, s.fields(w)...), false
 	}
-	return out
+	return out, allPlain
 }
 
 // word expands a word that stays one word, as the target of a redirection or the value of a variable.
@@ -65,7 +66,7 @@ func plain(w *syntax.Word) (string, bool) {
 	}
 	switch part := w.Parts[0].(type) {
 	case *syntax.Lit:
-		return part.Value, !strings.ContainsAny(part.Value, `\{~`)
+		return part.Value, !expands(part.Value)
 	case *syntax.SglQuoted:
 		return part.Value, !part.Dollar
 	case *syntax.DblQuoted:
@@ -78,6 +79,21 @@ func plain(w *syntax.Word) (string, bool) {
 		}
 	}
 	return "", false
+}
+
+// expands reports whether a shell may make something else of a text. The ~ of HEAD~1 stays.
+func expands(text string) bool {
+	for i := range len(text) {
+		switch text[i] {
+		case '\\', '{':
+			return true
+		case '~':
+			if i == 0 || text[i-1] == ':' || text[i-1] == '=' {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // expand expands a word with one of the library's functions.

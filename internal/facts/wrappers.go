@@ -90,7 +90,7 @@ var wrappers = map[string]wrapper{
 
 // unwrap follows a wrapper to the command that it runs.
 func (s *shell) unwrap(w wrapper, a argv) {
-	args, values := a.words[1:], strings.Fields(w.values)
+	args := a.words[1:]
 	set := map[string]string{}
 	operands := w.operands
 	for len(args) > 0 {
@@ -106,7 +106,7 @@ func (s *shell) unwrap(w wrapper, a argv) {
 			args = args[1:]
 		case len(arg) > 1 && arg[0] == '-':
 			skip := 1
-			if slices.Contains(values, arg) {
+			if isOneOf(w.values, arg) {
 				skip = 2
 			}
 			if name, value, inline := strings.Cut(arg, "="); w.chdir != "" && (name == w.chdir || name == "--chdir") {

@@ -6,11 +6,14 @@ import (
 	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/operators"
 	"cel.dev/cel-go/common/types"
+
+	"signalbox/internal/facts"
 )
 
 // guard is a necessary condition of an expression: one of a few fields has a certain text, as
-// in event.tool == "bash" && …, or a list contains it, as in "bash" in event.tools and
-// event.commands.exists(c, c.name == "git" && …). A rule
+// in event.tool == "bash" && …, a list contains it, as in "bash" in event.tools and
+// event.commands.exists(c, c.name == "git" && …), or a fact is there at all, as in
+// event.deletes.covers("/"). A rule
 // whose guard is not met need not be evaluated, since in CEL false && anything is false,
 // even an error. So a decision evaluates the few rules of a thousand that are about this
 // tool, this agent or this host.
@@ -22,7 +25,7 @@ type guard []want
 // want is one text in one field.
 type want struct {
 	field string // as written, such as event.tool
-	text  string
+	text  string // empty for a fact: see present
 }
 
 // guardOf finds the guard of an expression, nil if it has none. Of a && b the guard of either
@@ -36,6 +39,9 @@ type guardFinder struct{ command string }
 func (g *guardFinder) of(e ast.Expr) guard {
 	if e.Kind() == ast.ComprehensionKind {
 		return g.exists(e.AsComprehension())
+	}
+	if fieldOf(e) == opaqueField {
+		return guard{{field: opaqueField}}
 	}
 	if e.Kind() != ast.CallKind {
 		return nil
@@ -68,6 +74,22 @@ func (g *guardFinder) of(e ast.Expr) guard {
 		}
 	case operators.In:
 		return g.in(args[0], args[1])
+	case operators.Greater: // size(event.hosts) > 0
+		if args[0].Kind() == ast.CallKind && args[0].AsCall().FunctionName() == "size" &&
+			args[1].Kind() == ast.LiteralKind && args[1].AsLiteral() == types.Int(0) {
+			return factOf(append(args[0].AsCall().Args(), args[0].AsCall().Target())[0])
+		}
+	}
+	if placeTests[call.FunctionName()] != nil && areTexts(args[0]) { // anything else could fail
+		return factOf(call.Target())
+	}
+	return nil
+}
+
+// factOf is the guard of something that is false while a list of facts is empty.
+func factOf(list ast.Expr) guard {
+	if name := fieldOf(list); present[name] != nil {
+		return guard{{field: name}}
 	}
 	return nil
 }
@@ -76,13 +98,16 @@ func (g *guardFinder) of(e ast.Expr) guard {
 // joins its steps with ||.
 func (g *guardFinder) exists(loop ast.ComprehensionExpr) guard {
 	step := loop.LoopStep()
-	if fieldOf(loop.IterRange()) != "event.commands" || step.Kind() != ast.CallKind ||
-		step.AsCall().FunctionName() != operators.LogicalOr || len(step.AsCall().Args()) != 2 {
+	if step.Kind() != ast.CallKind || step.AsCall().FunctionName() != operators.LogicalOr ||
+		len(step.AsCall().Args()) != 2 {
 		return nil
 	}
 	first := step.AsCall().Args()[0]
 	if first.Kind() != ast.IdentKind || first.AsIdent() != loop.AccuVar() {
 		return nil
+	}
+	if fieldOf(loop.IterRange()) != "event.commands" {
+		return factOf(loop.IterRange())
 	}
 	return (&guardFinder{command: loop.IterVar()}).of(step.AsCall().Args()[1])
 }
@@ -103,6 +128,8 @@ func (g *guardFinder) field(e ast.Expr) string {
 func (g *guardFinder) in(item, list ast.Expr) (wants guard) {
 	if text, ok := textOf(item); ok && fieldOf(list) == toolsField {
 		return guard{{toolsField, text}}
+	} else if ok {
+		return factOf(list)
 	}
 	if list.Kind() != ast.ListKind || g.field(item) == "" {
 		return nil
@@ -122,6 +149,20 @@ const (
 	toolsField    = "event.tools"
 	commandsField = "event.commands.name"
 )
+
+const opaqueField = "event.opaque"
+
+// present are the facts that guards are about, with whether there are any. Credentials are not among
+// them: looking for them takes longer than most rules.
+var present = map[string]func(*facts.Facts) bool{
+	opaqueField:            func(f *facts.Facts) bool { return len(f.Opaque) > 0 },
+	"event.opaque_reasons": func(f *facts.Facts) bool { return len(f.Opaque) > 0 },
+	"event.paths":          func(f *facts.Facts) bool { return len(f.Paths) > 0 },
+	"event.reads":          func(f *facts.Facts) bool { return len(f.Reads) > 0 },
+	"event.writes":         func(f *facts.Facts) bool { return len(f.Writes) > 0 },
+	"event.deletes":        func(f *facts.Facts) bool { return len(f.Deletes) > 0 },
+	"event.hosts":          func(f *facts.Facts) bool { return len(f.Hosts) > 0 },
+}
 
 // fieldOf is the name of a field of event or agent, empty for any other expression.
 func fieldOf(e ast.Expr) string {
@@ -181,11 +222,19 @@ func (s *pointIndex) add(r *rule) {
 	}
 }
 
-// candidates are the rules whose guard is met, in the order of the file, each once. Clip makes
-// sure that append never writes into the shared list.
+// candidates are the rules whose guard is met, in the order of the file, each once.
 func (s *pointIndex) candidates(in *Input) []*rule {
-	all := slices.Clip(s.unguarded)
+	if len(s.guarded) == 0 {
+		return s.unguarded
+	}
+	all := append(make([]*rule, 0, len(s.unguarded)+16), s.unguarded...)
 	for _, w := range s.guarded {
+		if isPresent := present[w.field]; isPresent != nil {
+			if isPresent(in.Event.Facts()) {
+				all = append(all, w.byText[""]...)
+			}
+			continue
+		}
 		switch w.field {
 		case toolsField:
 			for _, tool := range in.Event.Tools {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"cel.dev/cel-go/common/types/ref"
+
 	"signalbox/internal/facts"
 	"signalbox/internal/policy/document"
 	"signalbox/internal/secret"
@@ -74,6 +76,7 @@ type Event struct {
 
 	facts   *facts.Facts // see Facts
 	secrets []string     // see Secrets
+	lists   struct{ paths, reads, writes, deletes ref.Val }
 
 	// Fill, if there is one, puts in the data (arguments, payload, metadata, artifacts)
 	// when something first asks for it: few rules do, and decoding costs more than

@@ -88,17 +88,20 @@ var factFields = map[string]bool{
 }
 
 // variables are what an expression sees.
-type variables struct{ event, agent, recent, now any }
+type variables struct {
+	event, agent, recent object
+	now                  types.Timestamp
+}
 
 // ResolveName implements cel.Activation.
 func (v *variables) ResolveName(name string) (any, bool) {
 	switch name {
 	case "event":
-		return v.event, true
+		return &v.event, true
 	case "agent":
-		return v.agent, true
+		return &v.agent, true
 	case "recent":
-		return v.recent, true
+		return &v.recent, true
 	case "now":
 		return v.now, true
 	}

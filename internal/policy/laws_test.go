@@ -26,6 +26,9 @@ var pieces = []string{
 	`"a" in event.tools`, `event.tool == "b" || "a" in event.tools`, `agent.name in event.tools`,
 	`event.payload.list[0] == event.payload.s`, `event.payload.deep.x.y && event.payload.list == []`,
 	`agent.labels.team == "a"`, `size(event.payload.list) == event.depth`,
+	`event.opaque`, `"eval" in event.opaque_reasons`, `event.deletes.covers("/")`, `event.writes.outside([".", "/tmp"])`,
+	`event.paths.within([event.payload.s])`, `size(event.hosts) > 0`, `event.hosts.exists(h, h.startsWith("a"))`,
+	`event.commands.exists(c, c.name == "rm" && "-r" in c.flags)`,
 }
 
 type draftRule struct {
@@ -75,6 +78,7 @@ var anyInput = rapid.Custom(func(t *rapid.T) policy.Input {
 		Event: policy.Event{
 			Point: rapid.SampledFrom([]policy.Point{"action", "action", "action", "prompt", "nowhere", ""}).Draw(t, "point"),
 			Tool:  rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "tool"), Depth: rapid.Int64Range(0, 4).Draw(t, "depth"),
+			Command: rapid.SampledFrom([]string{"", "ls b", "rm -rf /", "curl a.example >x", "eval $x"}).Draw(t, "command"),
 			Payload: payload,
 			Tools:   rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c"}), 0, 3).Draw(t, "tools"),
 		},

@@ -2,8 +2,10 @@ package policy
 
 import (
 	"cmp"
+	"slices"
 
 	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/decls"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
@@ -23,8 +25,12 @@ type pathList struct {
 // IsZeroValue makes has() false for an empty list.
 func (p pathList) IsZeroValue() bool { return len(p.paths) == 0 }
 
-func (e *Event) pathList(paths []string) ref.Val {
-	return pathList{types.NewStringList(types.DefaultTypeAdapter, paths), paths, e.facts.Base}
+// pathList is one of the lists as a value. It is made once: several rules look at the same list.
+func (e *Event) pathList(made *ref.Val, paths []string) ref.Val {
+	if *made == nil {
+		*made = pathList{types.NewStringList(types.DefaultTypeAdapter, paths), paths, e.facts.Base}
+	}
+	return *made
 }
 
 // class is what the call does; events that are no tool calls do nothing.
@@ -37,19 +43,44 @@ func (e *Event) class() facts.Does {
 
 // commandList is event.commands.
 func commandList(commands []facts.Command) ref.Val {
-	all := make([]ref.Val, len(commands))
+	all, objects := make([]ref.Val, len(commands)), make([]object, len(commands))
 	for i := range commands {
-		all[i] = object{commandType, &commands[i]}
+		objects[i] = object{commandType, &commands[i]}
+		all[i] = &objects[i]
 	}
 	return types.NewRefValList(types.DefaultTypeAdapter, all)
 }
 
-// placeFunctions compare paths with folders: within, outside and covers. Each takes a folder or a
-// list of them.
+// placeTests compare paths with folders.
+var placeTests = map[string]func(facts.Base, []string, ...string) bool{
+	"within": facts.Base.Within, "outside": facts.Base.Outside, "covers": facts.Base.Covers,
+}
+
+// areTexts reports whether an expression is a text or a list of them, written out.
+func areTexts(e ast.Expr) bool {
+	if e.Kind() == ast.ListKind {
+		return !slices.ContainsFunc(e.AsList().Elements(), func(one ast.Expr) bool { return !areTexts(one) })
+	}
+	_, ok := textOf(e)
+	return ok
+}
+
+// placeList are the places of an expression that areTexts.
+func placeList(e ast.Expr) ref.Val {
+	all := []ast.Expr{e}
+	if e.Kind() == ast.ListKind {
+		all = e.AsList().Elements()
+	}
+	names := make([]string, len(all))
+	for i, one := range all {
+		names[i], _ = textOf(one)
+	}
+	return pathList{Lister: types.NewStringList(types.DefaultTypeAdapter, names), paths: names}
+}
+
+// placeFunctions are the tests for rules. Each takes a folder or a list of them.
 func placeFunctions() (options []cel.EnvOption) {
-	for name, holds := range map[string]func(facts.Base, []string, ...string) bool{
-		"within": facts.Base.Within, "outside": facts.Base.Outside, "covers": facts.Base.Covers,
-	} {
+	for name, holds := range placeTests {
 		binding := cel.BinaryBinding(func(list, places ref.Val) ref.Val {
 			paths, base, err := pathsOf(list)
 			if err != nil || len(paths) == 0 {

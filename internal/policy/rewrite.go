@@ -125,6 +125,10 @@ func (w *rewriter) call(e ast.Expr) {
 	case operators.In:
 		w.membership(args[0], args[1])
 	default:
+		if placeTests[name] != nil && areTexts(args[1]) {
+			// Places that are written out are the same for every decision.
+			args[1].SetKindCase(w.make.NewLiteral(args[1].ID(), placeList(args[1])))
+		}
 		if _, known := dataOperators[name]; known {
 			w.operator(e, name, args)
 			return

@@ -80,10 +80,10 @@ var eventFields = map[string]field[Event]{
 	"commands":       {cel.ListType(commandType), func(e *Event) any { return commandList(e.Facts().Commands) }},
 	"opaque":         {cel.BoolType, func(e *Event) any { return types.Bool(len(e.Facts().Opaque) > 0) }},
 	"opaque_reasons": {texts, func(e *Event) any { return e.Facts().OpaqueReasons() }},
-	"paths":          {texts, func(e *Event) any { return e.pathList(e.Facts().Paths) }},
-	"reads":          {texts, func(e *Event) any { return e.pathList(e.Facts().Reads) }},
-	"writes":         {texts, func(e *Event) any { return e.pathList(e.Facts().Writes) }},
-	"deletes":        {texts, func(e *Event) any { return e.pathList(e.Facts().Deletes) }},
+	"paths":          {texts, func(e *Event) any { return e.pathList(&e.lists.paths, e.Facts().Paths) }},
+	"reads":          {texts, func(e *Event) any { return e.pathList(&e.lists.reads, e.Facts().Reads) }},
+	"writes":         {texts, func(e *Event) any { return e.pathList(&e.lists.writes, e.Facts().Writes) }},
+	"deletes":        {texts, func(e *Event) any { return e.pathList(&e.lists.deletes, e.Facts().Deletes) }},
 	"secrets":        {texts, func(e *Event) any { return e.Secrets() }},
 	"hosts":          {texts, func(e *Event) any { return e.Facts().Hosts }},
 }
@@ -203,16 +203,16 @@ type object struct {
 	value any
 }
 
-func (o object) Type() ref.Type              { return o.typ }
-func (o object) Value() any                  { return o.value }
-func (o object) Equal(other ref.Val) ref.Val { return types.Bool(o.Type() == other.Type()) }
+func (o *object) Type() ref.Type              { return o.typ }
+func (o *object) Value() any                  { return o.value }
+func (o *object) Equal(other ref.Val) ref.Val { return types.Bool(o.Type() == other.Type()) }
 
-func (o object) ConvertToType(t ref.Type) ref.Val {
+func (o *object) ConvertToType(t ref.Type) ref.Val {
 	return types.NewErr("%s cannot be turned into %s", o.typ.TypeName(), t.TypeName())
 }
 
-func (o object) ConvertToNative(t reflect.Type) (any, error) {
+func (o *object) ConvertToNative(t reflect.Type) (any, error) {
 	return nil, fmt.Errorf("%s cannot be turned into %s", o.typ.TypeName(), t)
 }
 
-var _ ref.Val = object{}
+var _ ref.Val = (*object)(nil)
