@@ -1,19 +1,13 @@
 package proxy_test
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
+	"signalbox/internal/deliver/delivertest"
 	"signalbox/internal/ledger/ledgertest"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/testbed"
@@ -86,29 +80,11 @@ func TestBytesThatWereChangedAfterTheGateWasOpenedAreNeverReleased(t *testing.T)
 // The agent of a call that was answered with 202 hears of the decision from us, and can tell.
 func TestAReceiverHearsOfTheDecisionAndCanTellWhoSpeaks(t *testing.T) {
 	each(t, func(t *testing.T, n *node) {
-		type told struct {
-			header http.Header
-			body   []byte
-		}
-		heard := make(chan told, 10)
-		receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			body, _ := io.ReadAll(r.Body)
-			heard <- told{r.Header, body}
-		}))
-		t.Cleanup(receiver.Close)
-		n.hook.Store(&receiver.URL)
+		receiver, heard := delivertest.Listen(t, "")
+		n.hook.Store(&receiver)
 		n.apply(gateBash)
 		n.provider.json(formCases[0].reply)
 		secret := n.Outbox.SecretFor("default", n.agent.ID, 0).Reveal()
-		key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		mac := func(key []byte, text string) []byte {
-			h := hmac.New(sha256.New, key)
-			_, _ = io.WriteString(h, text)
-			return h.Sum(nil)
-		}
 		for _, approve := range []bool{true, false} {
 			ask := strings.Replace(fmt.Sprintf(messageAsk, false), "Clean up", fmt.Sprint(approve), 1)
 			if got := n.call("POST", messagesPath, ask, "Prefer", "respond-async", "X-Amp-Run", "run-7"); got.status != 202 {
@@ -116,29 +92,16 @@ func TestAReceiverHearsOfTheDecisionAndCanTellWhoSpeaks(t *testing.T) {
 			}
 			g := n.gate()
 			n.decide(g.ID, approve, "")
-			var got told
-			select {
-			case got = <-heard:
-			case <-time.After(testbed.Patience):
-				t.Fatal("nobody called")
-			}
-			stamp := got.header.Get("Webhook-Timestamp")
-			if want := "v1," + base64.StdEncoding.EncodeToString(mac(key,
-				got.header.Get("Webhook-Id")+"."+stamp+"."+string(got.body))); got.header.Get("Webhook-Signature") != want {
-				t.Errorf("the signature is %q, and should be %q", got.header.Get("Webhook-Signature"), want)
-			}
-			if want := "sha256=" +
-				hex.EncodeToString(mac([]byte(secret), stamp+"."+string(got.body))); got.header.Get("X-Amp-Signature") != want {
-				t.Errorf("the signature is %q, and should be %q", got.header.Get("X-Amp-Signature"), want)
-			}
+			got := testbed.Receive(t, "a call of the receiver", heard)
+			delivertest.Verify(t, secret, got.Body, got.Header.Get)
 			var body map[string]any
-			if err := json.Unmarshal(got.body, &body); err != nil || len(body) != 6 {
-				t.Fatalf("%s %v", got.body, err)
+			if err := json.Unmarshal([]byte(got.Body), &body); err != nil || len(body) != 6 {
+				t.Fatalf("%s %v", got.Body, err)
 			}
 			status := map[bool]string{true: "approved", false: "rejected"}[approve]
 			if body["gate_id"] != g.ID || body["status"] != status || body["run_id"] != "run-7" || body["agent_id"] != "coder" ||
 				body["resolved_by"] != "operator" || body["resolved_at"] == "" {
-				t.Errorf("%s", got.body)
+				t.Errorf("%s", got.Body)
 			}
 			if got := n.call("POST", messagesPath, ask, "Prefer", "respond-async", "X-Amp-Run",
 				"run-7"); approve != (got.body == formCases[0].reply) || !approve && got.status != 403 || n.provider.calls() > 2 {

@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -17,24 +16,12 @@ import (
 // ahp sends one message of AHP with a key, and returns the status and the answer.
 func (b *box) ahp(key, text string) (int, string) {
 	b.t.Helper()
-	req, err := http.NewRequestWithContext(b.t.Context(), http.MethodPost, b.url+"/ahp", strings.NewReader(text))
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
+	var header map[string]string
 	if key != "" {
-		req.Header.Set("X-API-Key", key)
+		header = map[string]string{"X-API-Key": key}
 	}
-	res, err := b.client.Do(req)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	answer, err := io.ReadAll(res.Body)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	return res.StatusCode, string(answer)
+	status, answer, _ := b.do(request{call: "POST /ahp", body: text, header: header})
+	return status, answer
 }
 
 const toldText = `{"jsonrpc":"2.0","method":"ahp/event","params":{"event_type":"session_start","session_id":%q,` +

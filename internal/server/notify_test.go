@@ -3,15 +3,13 @@ package server_test
 import (
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"signalbox/internal/deliver/delivertest"
 	"signalbox/internal/fault"
 	"signalbox/internal/server"
 	"signalbox/internal/store/storetest"
@@ -20,28 +18,22 @@ import (
 
 func TestPeopleAreToldOfASignalThatWaits(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
-		told := make(chan string, 10)
-		service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			body, _ := io.ReadAll(r.Body)
-			told <- r.URL.Path + " " + string(body)
-			_, _ = fmt.Fprint(w, `{"ok":true,"channel":"C123","ts":"1.2"}`)
-		}))
-		defer service.Close()
+		service, told := delivertest.Listen(t, `{"ok":true,"channel":"C123","ts":"1.2"}`)
 		b := start(t, address, map[string]string{
-			"notify.webhook": service.URL + "/hooks/a-secret-path", "notify.slack.token": "xoxb-a-secret",
+			"notify.webhook": service + "/hooks/a-secret-path", "notify.slack.token": "xoxb-a-secret",
 			"notify.slack.channel":        "C123",
-			"notify.slack.signing_secret": "sign-a-secret", "notify.slack.api": service.URL + "/slack",
+			"notify.slack.signing_secret": "sign-a-secret", "notify.slack.api": service + "/slack",
 		})
 		hear := func(want ...string) {
 			t.Helper()
 			for range 2 { // in any order
 				got := testbed.Receive(t, fmt.Sprint(want), told)
 				part := want[0]
-				if strings.HasPrefix(got, "/slack") {
+				if strings.HasPrefix(got.Path, "/slack") {
 					part = want[1]
 				}
-				if !strings.Contains(got, part) {
-					t.Errorf("%q is missing from %s", part, got)
+				if !strings.Contains(got.Body, part) {
+					t.Errorf("%q is missing from %s", part, got.Body)
 				}
 			}
 		}
@@ -73,8 +65,8 @@ func TestPeopleAreToldOfASignalThatWaits(t *testing.T) {
 		b.ops(200, "POST /ops/gates/"+held.GateID+"/approve", "", nil)
 		hear(`"event":"gate.resolved"`, "Approved+by+admin")
 		b.ops(200, "POST /ops/notify/test", `{"channel":"webhook"}`, nil)
-		if got := <-told; !strings.Contains(got, `"event":"notify.test"`) {
-			t.Error(got)
+		if got := <-told; !strings.Contains(got.Body, `"event":"notify.test"`) {
+			t.Error(got.Body)
 		}
 		if status, _, _ := b.do(request{
 			call: "POST /notify/slack", body: "payload=x",

@@ -3,14 +3,12 @@ package server_test
 import (
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"signalbox/internal/deliver/delivertest"
 	"signalbox/internal/ledger"
 	"signalbox/internal/secret/secrettest"
 	"signalbox/internal/server"
@@ -21,17 +19,18 @@ import (
 // TestCredentialsAreNotKept has an agent say credentials of every shape in signals, steps, results and
 // events of runs. None may be left in the database, the export or on a page.
 func TestCredentialsAreNotKept(t *testing.T) {
-	var chat testbed.Buffer
-	people := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(&chat, r.Body)
-	}))
-	t.Cleanup(people.Close)
-	eachBoxWith(t, map[string]string{"notify.webhook": people.URL}, func(t *testing.T, b *box) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		people, told := delivertest.Listen(t, "")
+		b := start(t, address, map[string]string{"notify.webhook": people})
 		b.ops(200, "PUT /ops/policy", "version: 1\nrules: [{name: ask, on: [signal], then: gate}]\n", nil)
 		said := sayCredentials(b)
-		testbed.Until(t, "people to be told of every gate", func() bool {
-			return strings.Count(chat.String(), "It says") >= len(said)
-		})
+		var chat strings.Builder
+		for range said {
+			chat.WriteString(testbed.Receive(t, "people to be told of every gate", told).Body)
+		}
+		if strings.Count(chat.String(), "It says") < len(said) {
+			t.Error("people are not told what it says")
+		}
 		entries := b.entries()
 		kept := map[string]string{"the ledger": entries, "the chat": chat.String()}
 		_, kept["the export"], _ = b.do(request{call: "GET /ops/ledger/export", token: b.token()})

@@ -55,14 +55,15 @@ func eachBoxWith(t *testing.T, flags map[string]string, fn func(t *testing.T, b 
 
 func (b *box) token() string { b.t.Helper(); return b.Token() }
 
-// request is one call: "METHOD /path", with a body, a token and a content type.
+// request is one call: "METHOD /path", with a body, a token, a content type and more headers.
 type request struct {
 	call, body, token, media string
+	header                   map[string]string
 }
 
 func (b *box) do(r request) (status int, answer string, header http.Header) {
 	b.t.Helper()
-	return b.Do(servertest.Request{Call: r.call, Token: r.token, Body: r.body, Media: r.media})
+	return b.Do(servertest.Request{Call: r.call, Token: r.token, Body: r.body, Media: r.media, Header: r.header})
 }
 
 // ops makes a call as the first operator and decodes the answer.

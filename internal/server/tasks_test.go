@@ -6,15 +6,13 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"signalbox/internal/deliver/delivertest"
 	"signalbox/internal/server"
 	"signalbox/internal/task"
 	"signalbox/internal/task/amp"
@@ -154,19 +152,10 @@ func TestChecksFillTheStatusAndKeepAReviewBack(t *testing.T) {
 		post := func(secret, event, body string) (int, string) {
 			mac := hmac.New(sha256.New, []byte(secret))
 			mac.Write([]byte(body))
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.url+ci.Path, strings.NewReader(body))
-			if err != nil {
-				t.Fatal(err)
-			}
-			req.Header.Set("X-Hub-Signature-256", "sha256="+hex.EncodeToString(mac.Sum(nil)))
-			req.Header.Set("X-GitHub-Event", event)
-			res, err := b.client.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = res.Body.Close() }()
-			text, _ := io.ReadAll(res.Body)
-			return res.StatusCode, string(text)
+			status, answer, _ := b.do(request{call: "POST " + ci.Path, body: body, header: map[string]string{
+				"X-Hub-Signature-256": "sha256=" + hex.EncodeToString(mac.Sum(nil)), "X-GitHub-Event": event,
+			}})
+			return status, answer
 		}
 		const failed = `{"action":"completed","check_run":{"name":"build","status":"completed","conclusion":"failure",` +
 			`"head_sha":"a3f8d21aaaa","check_suite":{"head_branch":"feature/timer"}},"repository":{"name":"app"}}`
@@ -233,18 +222,9 @@ func TestChecksFillTheStatusAndKeepAReviewBack(t *testing.T) {
 func TestMessagesToARoleReachItsWebhook(t *testing.T) {
 	eachBox(t, func(t *testing.T, b *box) {
 		coordinator := b.agentWith("coordinator", "default")
-		type call struct {
-			body      string
-			signature string
-		}
-		came := make(chan call, 10)
-		hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			text, _ := io.ReadAll(r.Body)
-			came <- call{string(text), r.Header.Get("Webhook-Signature")}
-		}))
-		defer hook.Close()
+		hook, came := delivertest.Listen(t, "")
 		var shown task.ShownWebhook
-		b.ops(200, "PUT /ops/tasks/webhooks/executor", `{"url":"`+hook.URL+`/in"}`, &shown)
+		b.ops(200, "PUT /ops/tasks/webhooks/executor", `{"url":"`+hook+`/in"}`, &shown)
 		b.ops(404, "PUT /ops/tasks/webhooks/cook", `{"url":""}`, nil)
 		b.ops(400, "PUT /ops/tasks/webhooks/executor", `{"url":"ftp://x"}`, nil)
 		if status, answer, _ := b.do(request{
@@ -255,8 +235,8 @@ func TestMessagesToARoleReachItsWebhook(t *testing.T) {
 		}
 		c := testbed.Receive(t, "the webhook", came)
 		var d task.Delivered
-		if err := json.Unmarshal([]byte(c.body), &d); err != nil || d.TaskStatus != "dispatched" ||
-			!strings.Contains(string(d.Message), "task_dispatch-T-2026-044-1772116327000") || c.signature == "" {
+		if err := json.Unmarshal([]byte(c.Body), &d); err != nil || d.TaskStatus != "dispatched" ||
+			!strings.Contains(string(d.Message), "task_dispatch-T-2026-044-1772116327000") || c.Header.Get("Webhook-Signature") == "" {
 			t.Errorf("%+v %v", c, err)
 		}
 	})

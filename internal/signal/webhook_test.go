@@ -2,10 +2,6 @@ package signal_test
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -20,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"signalbox/internal/deliver"
+	"signalbox/internal/deliver/delivertest"
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
 	"signalbox/internal/store/storetest"
@@ -56,26 +53,6 @@ func (r *receiver) got() (bodies []string, heads []http.Header) {
 	return append(bodies, r.bodies...), append(heads, r.heads...)
 }
 
-// verify does what a receiver does, from the documents and without our code.
-func verify(t *testing.T, secret, body string, h http.Header) {
-	t.Helper()
-	sum := func(key []byte, text string) []byte {
-		m := hmac.New(sha256.New, key)
-		m.Write([]byte(text))
-		return m.Sum(nil)
-	}
-	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
-	if err != nil || !strings.HasPrefix(secret, "whsec_") {
-		t.Fatalf("%v", err)
-	}
-	standard := "v1," +
-		base64.StdEncoding.EncodeToString(sum(key, h.Get("webhook-id")+"."+h.Get("webhook-timestamp")+"."+body))
-	amp := "sha256=" + hex.EncodeToString(sum([]byte(secret), h.Get("X-AMP-Timestamp")+"."+body))
-	if h.Get("webhook-signature") != standard || h.Get("X-AMP-Signature") != amp {
-		t.Errorf("the signatures of %s do not verify: %v", body, h)
-	}
-}
-
 func TestTheWebhookHasTheSixFieldsAndBothSignatures(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n, r := start(t, address), newReceiver(t)
@@ -98,7 +75,7 @@ func TestTheWebhookHasTheSixFieldsAndBothSignatures(t *testing.T) {
 		if diff := cmp.Diff(want, fields); diff != "" {
 			t.Error(diff)
 		}
-		verify(t, n.Outbox.SecretFor("default", n.agent.ID, 0).Reveal(), bodies[0], heads[0])
+		delivertest.Verify(t, n.Outbox.SecretFor("default", n.agent.ID, 0).Reveal(), bodies[0], heads[0].Get)
 
 		n.Apply("rules: [{name: soon, on: [signal], when: 'true', then: gate, gate: {expires: 30m}}]")
 		n.send("run_id", "expires", "webhook_url", r.URL+"/hook")
@@ -135,7 +112,7 @@ func TestAReceiverThatIsDownForTwoDaysGetsItOnceItIsUp(t *testing.T) {
 			if h.Get("webhook-id") != heads[0].Get("webhook-id") || bodies[i] != bodies[0] {
 				t.Errorf("try %d is another: %v %s", i, h, bodies[i])
 			}
-			verify(t, n.Outbox.SecretFor("default", n.agent.ID, 0).Reveal(), bodies[i], h)
+			delivertest.Verify(t, n.Outbox.SecretFor("default", n.agent.ID, 0).Reveal(), bodies[i], h.Get)
 		}
 		if len(bodies) < 12 {
 			t.Errorf("it was tried %d times", len(bodies))

@@ -132,10 +132,11 @@ func (b *Box) Token() string {
 	return strings.TrimSpace(string(text))
 }
 
-// Request is one call: "METHOD /path", with a token, a body, and the body's media type if
-// it is not JSON.
+// Request is one call: "METHOD /path", with a token, a body, the body's media type if it is not
+// JSON, and more headers.
 type Request struct {
 	Call, Token, Body, Media string
+	Header                   map[string]string
 }
 
 // Do makes a call and returns the answer, whatever its status is. Only a call without
@@ -154,6 +155,9 @@ func (b *Box) Do(r Request) (status int, answer string, header http.Header) {
 		r.Media = "application/json"
 	}
 	req.Header.Set("Content-Type", r.Media)
+	for name, value := range r.Header {
+		req.Header.Set(name, value)
+	}
 	res, err := b.Client.Do(req)
 	if err != nil {
 		b.T.Fatal(err)
