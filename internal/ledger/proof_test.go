@@ -36,11 +36,18 @@ func sampled(size int) (out []int) {
 	return out
 }
 
-func TestInclusionProofsHoldForAnotherVerifier(t *testing.T) {
-	t.Parallel()
+// eachTree runs fn with a signed ledger of 700 entries on every database, and the hashes of its leaves.
+func eachTree(t *testing.T, fn func(t *testing.T, n node, all [][]byte)) {
+	t.Helper()
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := signed(t, address, 700)
-		all := leaves(t, n)
+		fn(t, n, leaves(t, n))
+	})
+}
+
+func TestInclusionProofsHoldForAnotherVerifier(t *testing.T) {
+	t.Parallel()
+	eachTree(t, func(t *testing.T, n node, all [][]byte) {
 		for _, size := range sizes {
 			root := rootOf(all[:size])
 			for _, seq := range sampled(size) {
@@ -82,9 +89,7 @@ func TestInclusionProofsHoldForAnotherVerifier(t *testing.T) {
 
 func TestConsistencyProofsHoldForAnotherVerifier(t *testing.T) {
 	t.Parallel()
-	storetest.Each(t, func(t *testing.T, address string) {
-		n := signed(t, address, 700)
-		all := leaves(t, n)
+	eachTree(t, func(t *testing.T, n node, all [][]byte) {
 		for _, later := range sizes {
 			for _, size := range sampled(later) {
 				p, err := n.ProveConsistency(t.Context(), int64(size), int64(later))
@@ -136,8 +141,7 @@ func otherKey(t testing.TB) (private, public string) {
 func TestAProofFileVerifiesOfflineAndNoOtherDoes(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, address string) {
-		n := start(t, address, t.TempDir())
-		fill(t, n, 300)
+		n := startFilled(t, address, 300)
 		for _, seq := range sampled(300) {
 			file, err := n.ProofFile(t.Context(), int64(seq))
 			if err != nil {

@@ -139,8 +139,7 @@ func TestAChangeBesideTheLedgerIsFoundAndRepaired(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			storetest.Each(t, func(t *testing.T, address string) {
-				n := start(t, address, t.TempDir())
-				fill(t, n, 3)
+				n := startFilled(t, address, 3)
 				intrude(t, address).exec(c.statement)
 				got := check(t, n)
 				if diff := cmp.Diff(c.want, got.Differences); diff != "" || got.Entries != 3 {
@@ -185,8 +184,7 @@ func TestRowsAreComparedByValueAndNotByHowTheyPrint(t *testing.T) {
 func TestALargeStateIsRebuiltInPages(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, address string) {
-		n := start(t, address, t.TempDir())
-		fill(t, n, 1100)
+		n := startFilled(t, address, 1100)
 		intrude(t, address).exec("DELETE FROM note WHERE seq % 2 = 0")
 		if got := check(t, n); len(got.Differences) != 100 || got.Entries != 1100 || got.Rows != 550 {
 			t.Errorf("%d differences, %d entries, %d rows; want the first 100, 1100 and 550", len(got.Differences), got.Entries,
@@ -210,8 +208,7 @@ func TestStateIsNotRebuiltFromALedgerWithHoles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			storetest.Each(t, func(t *testing.T, address string) {
-				n := start(t, address, t.TempDir())
-				fill(t, n, 3)
+				n := startFilled(t, address, 3)
 				i := intrude(t, address)
 				i.disarm()
 				i.exec("DELETE FROM ledger_entry WHERE " + where)
@@ -234,8 +231,7 @@ func TestStateIsNotRebuiltFromALedgerWithHoles(t *testing.T) {
 func TestTheCheckRunsWhileOthersWrite(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, address string) {
-		n := start(t, address, t.TempDir())
-		fill(t, n, 100)
+		n := startFilled(t, address, 100)
 		done := make(chan struct{})
 		var wg sync.WaitGroup
 		for c := range 4 {

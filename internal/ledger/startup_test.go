@@ -93,6 +93,16 @@ func (i intruder) backup() {
 	i.exec("INSERT INTO ledger_tile (level, n, hashes) VALUES (1, 0, $1)", rootOf(leaves))
 }
 
+// stopped is a ledger with so many entries that runs no more, and its folder.
+func stopped(t *testing.T, address string, entries int) (n node, dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	n = start(t, address, dir)
+	fill(t, n, entries)
+	n.stop()
+	return n, dir
+}
+
 // wantRefused checks a ledger that must not go on: it explains itself, takes no
 // write, and can be read.
 func wantRefused(t *testing.T, n node) {
@@ -163,11 +173,7 @@ func TestTheLedgerIsComparedWithTheCheckpointFileAtTheStart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			storetest.Each(t, func(t *testing.T, address string) {
-				dir := t.TempDir()
-				n := start(t, address, dir)
-				fill(t, n, 512)
-				n.stop()
-
+				_, dir := stopped(t, address, 512)
 				same := start(t, address, dir)
 				if err := same.Mismatch(); err != nil {
 					t.Fatalf("nothing was touched, and the ledger says %v", err)
@@ -192,10 +198,7 @@ func TestTheLedgerIsComparedWithTheCheckpointFileAtTheStart(t *testing.T) {
 func TestAKeyThatIsNotTheLedgersIsRefusedAtTheStart(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, address string) {
-		dir := t.TempDir()
-		n := start(t, address, dir)
-		fill(t, n, 3)
-		n.stop()
+		n, dir := stopped(t, address, 3)
 		private, public := otherKey(t)
 		for name, c := range map[string]struct {
 			files map[string]string
@@ -234,8 +237,7 @@ func TestAKeyThatIsNotTheLedgersIsRefusedAtTheStart(t *testing.T) {
 func TestTheTriggersKeepTheLedgerAppendOnly(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, address string) {
-		n := start(t, address, t.TempDir())
-		fill(t, n, 5)
+		n := startFilled(t, address, 5)
 		i := intrude(t, address)
 		statements := []string{
 			"UPDATE ledger_entry SET record = salt WHERE seq = 2",

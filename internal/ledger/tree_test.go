@@ -40,11 +40,18 @@ func fill(t testing.TB, n node, want int) {
 	}
 }
 
-// signed is a ledger with so many entries and a checkpoint over them.
-func signed(t testing.TB, address string, entries int) node {
+// startFilled starts a ledger in a folder of its own, with so many entries.
+func startFilled(t testing.TB, address string, entries int) node {
 	t.Helper()
 	n := start(t, address, t.TempDir())
 	fill(t, n, entries)
+	return n
+}
+
+// signed is a ledger with so many entries and a checkpoint over them.
+func signed(t testing.TB, address string, entries int) node {
+	t.Helper()
+	n := startFilled(t, address, entries)
 	sign(t, n)
 	return n
 }

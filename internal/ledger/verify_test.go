@@ -151,8 +151,7 @@ func column(line string, i int, change func(string) string) string {
 func TestAnExportThatWasTouchedIsRefused(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, address string) {
-		n := start(t, address, t.TempDir())
-		fill(t, n, 40)
+		n := startFilled(t, address, 40)
 		whole := export(t, n)
 		if diff := cmp.Diff(whole, split(whole).String()); diff != "" {
 			t.Fatalf("the test takes the export apart wrongly:\n%s", diff)

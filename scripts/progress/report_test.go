@@ -15,26 +15,28 @@ func TestPackagesAndFailuresArePrintedAsTheyCome(t *testing.T) {
 	say := func(action, pkg, test, output string) {
 		r.add(event{Action: action, Package: pkg, Test: test, Output: output})
 	}
+	// ends is the end of a test, or of a package when test is "", and what it printed before.
+	ends := func(action, pkg, test string, printed ...string) {
+		for _, line := range printed {
+			say("output", pkg, test, line+"\n")
+		}
+		say(action, pkg, test, "")
+	}
 	r.sayWhatRuns()
 	say("start", "m/slow", "", "")
 	say("start", "m/fast", "", "")
 	say("output", "m/fast", "TestA", "=== RUN   TestA\n")
 	say("output", "m/fast", "TestB", "=== RUN   TestB\n")
 	say("output", "m/fast", "TestB", "    b_test.go:1: wrong\n")
-	say("pass", "m/fast", "TestA", "")
-	say("fail", "m/fast", "TestB", "")
-	say("output", "m/fast", "", "FAIL\tm/fast\t1.0s\n")
-	say("fail", "m/fast", "", "")
+	ends("pass", "m/fast", "TestA")
+	ends("fail", "m/fast", "TestB")
+	ends("fail", "m/fast", "", "FAIL\tm/fast\t1.0s")
 	at = at.Add(20 * time.Second)
 	r.sayWhatRuns()
 	say("output", "m/slow", "TestC", "panic: oh\n")
-	say("output", "m/slow", "", "FAIL\tm/slow\t20s\n")
-	say("fail", "m/slow", "", "")
-	say("output", "m/good", "", "PASS\n")
-	say("output", "m/good", "", "ok  \tm/good\t0.1s\n")
-	say("pass", "m/good", "", "")
-	say("output", "m/none", "", "?   \tm/none\t[no test files]\n")
-	say("skip", "m/none", "", "")
+	ends("fail", "m/slow", "", "FAIL\tm/slow\t20s")
+	ends("pass", "m/good", "", "PASS", "ok  \tm/good\t0.1s")
+	ends("skip", "m/none", "", "?   \tm/none\t[no test files]")
 	r.end()
 	want := `building the tests ...
 ... 0s: building
