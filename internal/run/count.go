@@ -3,6 +3,7 @@ package run
 import (
 	"signalbox/internal/counter"
 	"signalbox/internal/ledger"
+	"signalbox/internal/rulebook"
 )
 
 // Counters count runs that have ended, the tokens of the whole run, and the cost of
@@ -10,6 +11,27 @@ import (
 // is still going on.
 func Counters() map[string]counter.Reader {
 	return map[string]counter.Reader{kindStarted: countReported, kindActed: countReported, kindCompleted: countReported}
+}
+
+// Readers find what runs have done and used, for the counters of rules.
+func Readers() map[string]rulebook.Reader {
+	return map[string]rulebook.Reader{kindStarted: readCounts, kindActed: readCounts, kindCompleted: readCounts}
+}
+
+func readCounts(e *ledger.Entry) (reading rulebook.Reading, err error) {
+	var b reported
+	if err := e.Decode(&b); err != nil || b.Counts == nil {
+		return reading, err
+	}
+	for what, n := range map[string]float64{
+		"actions": float64(b.Counts.Actions), "tokens": float64(b.Spent.Tokens), "cost": dollars(b.Spent.Nanos),
+	} {
+		if n > 0 {
+			reading.Facts = append(reading.Facts,
+				rulebook.Fact{Agent: b.Counts.Agent, What: what, N: n, Session: b.Counts.Session})
+		}
+	}
+	return reading, nil
 }
 
 // countReported reads what one event adds, nil if nothing.

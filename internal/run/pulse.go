@@ -148,7 +148,7 @@ func (s *Runs) failRun(ctx context.Context, run, reason string) {
 		if err != nil {
 			return err
 		}
-		_, err = s.append(tx, "system", run, r, r.events+1,
+		_, err = s.append(tx, reporter{actor: "system"}, run, r, r.events+1,
 			[]read{{
 				kind: kindCompleted,
 				body: reported{Event: wire.Raw(text), Status: Failed, Usage: engine.Usage{Source: r.engine}},

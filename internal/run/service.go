@@ -24,7 +24,7 @@ const Name = "run"
 func Protocol() protocol.Protocol {
 	return protocol.Protocol{
 		Name: Name, Label: "Runs", Migrations: Migrations, Projection: Projection(),
-		Counters: Counters(), Said: []string{kindOpened, kindStarted, kindActed, kindCompleted},
+		Counters: Counters(), Readers: Readers(), Said: []string{kindOpened, kindStarted, kindActed, kindCompleted},
 	}
 }
 
@@ -44,6 +44,8 @@ type Options struct {
 	// Lease is how long a supervisor counts as alive after a sign of life; 30s when zero
 	// (RUN-35).
 	Lease time.Duration
+	// AgentOf is the id of the agent that a run is counted for, "" if there is none.
+	AgentOf func(ctx context.Context, r Run) string
 }
 
 // Runs records runs. The server makes one and calls Run beside its listeners. It keeps
@@ -179,12 +181,13 @@ func (s *Runs) Report(ctx context.Context, who roster.Identity, run string, repo
 		}
 	}
 	var o Orders
+	by := s.reporter(ctx, who, run)
 	err := s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		r, err := findRowInScope(ctx, tx, run)
 		if err != nil {
 			return err
 		}
-		o, err = s.append(tx, who.Actor(), run, r, report.From, events)
+		o, err = s.append(tx, by, run, r, report.From, events)
 		return err
 	})
 	if err == nil && o.Ended {
@@ -195,10 +198,27 @@ func (s *Runs) Report(ctx context.Context, who roster.Identity, run string, repo
 	return o, err
 }
 
+// reporter is who reports events, and whom they are counted for.
+type reporter struct {
+	actor, agent string
+	actions      bool // of a supervised run they are counted by its hooks
+}
+
+// reporter finds out for whom the events of a run are counted.
+func (s *Runs) reporter(ctx context.Context, who roster.Identity, run string) reporter {
+	by := reporter{actor: who.Actor()}
+	found, err := s.Get(ctx, run)
+	if err != nil || s.AgentOf == nil {
+		return by
+	}
+	by.agent, by.actions = s.AgentOf(ctx, found), !found.Supervised
+	return by
+}
+
 // append appends the events that are new, with what each has used, and the order to
 // stop if a budget is used up. All of it is one transaction (RUN-32): the order is
 // there as soon as the event is.
-func (s *Runs) append(tx *ledger.Tx, actor, run string, r row, from int64, events []read) (Orders, error) {
+func (s *Runs) append(tx *ledger.Tx, by reporter, run string, r row, from int64, events []read) (Orders, error) {
 	if from < 1 || from > r.events+1 {
 		return Orders{}, fault.New(fault.Conflict,
 			"The next event of the run has the number %d, and the report begins with %d.", r.events+1, from).With("events",
@@ -232,7 +252,13 @@ func (s *Runs) append(tx *ledger.Tx, actor, run string, r row, from int64, event
 		if body.Status != "" {
 			r.status = body.Status
 		}
-		tx.Append(ledger.Event{Workspace: r.workspace, Kind: e.kind, Actor: actor, Subject: run, Trace: run, Body: body})
+		if acts := e.acts && by.actions; by.agent != "" && (acts || body.Spent != (spent{})) {
+			body.Counts = &counted{Agent: by.agent, Session: r.thread}
+			if acts {
+				body.Counts.Actions = 1
+			}
+		}
+		tx.Append(ledger.Event{Workspace: r.workspace, Kind: e.kind, Actor: by.actor, Subject: run, Trace: run, Body: body})
 	}
 	if reason := r.overBudget(today, s.Daily); reason != "" && r.stop == "" && r.status == Running {
 		r.stop = reason

@@ -24,6 +24,7 @@ type read struct {
 	kind  string
 	body  reported
 	model string
+	acts  bool // the agent begins to do something
 }
 
 // readEvent checks an event of a report. Only what the tables need is checked; the
@@ -45,6 +46,11 @@ func readEvent(e Entry) (read, error) {
 		r.kind = kindStarted
 	case event.Type == engine.Acted && event.Action != nil:
 		r.kind = kindActed
+		switch event.Action.Kind {
+		case engine.Command, engine.Tool, engine.FileChange, engine.WebSearch, engine.Subagent:
+			r.acts = event.Phase == engine.Begun
+		case engine.Note, engine.Turn, engine.Warning:
+		}
 	case event.Type == engine.Completed && event.OK != nil:
 		r.kind = kindCompleted
 		if r.body.Status = Failed; *event.OK {

@@ -136,6 +136,15 @@ type reported struct {
 	Spent   spent  `json:"spent"`   // since the event before
 	Session string `json:"session"` // when it became known
 	Status  Status `json:"status"`  // when the run ended
+	// Counts is what rules see of this event in recent, absent if nothing.
+	Counts *counted `json:"counts,omitempty"`
+}
+
+// counted is for which agent an event is counted, and in which session.
+type counted struct {
+	Agent   string `json:"agent"` // its id
+	Session string `json:"session"`
+	Actions int    `json:"actions,omitempty"`
 }
 
 // spent is an amount that was used. Dollars are whole nano-dollars, which add up

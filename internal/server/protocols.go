@@ -50,7 +50,7 @@ func (s *services) protocols(c *Config) protocol.List {
 				task.Options{Policy: c.tasks(), RepoRoots: c.RepoRoots, WatchEvery: watchEvery, Mirror: c.TaskMirror}), nil
 		}),
 		opens(run.Protocol(), &s.runs, func(_ context.Context, core protocol.Core) (*run.Runs, error) {
-			return openRuns(core, c, s.signals), nil
+			return s.openRuns(core, c), nil
 		}),
 	}
 }

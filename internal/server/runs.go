@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,12 +10,13 @@ import (
 	"time"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/harness"
 	"signalbox/internal/notify/telegram"
 	"signalbox/internal/protocol"
+	"signalbox/internal/roster"
 	"signalbox/internal/run"
 	"signalbox/internal/run/bridge"
 	"signalbox/internal/run/engine"
-	"signalbox/internal/signal"
 )
 
 // Runs are the settings of runs of agent CLIs: limits, the folders in which they may
@@ -182,15 +184,24 @@ func (r *Runs) check(n *Notify) error {
 
 // openRuns opens runs. Each run is supervised by a process of this same program, started
 // detached, so a run survives a restart of the server. Runs use the machine's clock:
-// their processes cannot be moved in time.
-func openRuns(core protocol.Core, config *Config, signals *signal.Signals) *run.Runs {
+// their processes cannot be moved in time. A run of this machine is counted for the agent
+// that its hooks act as, one of another machine for the agent that has its session.
+func (s *services) openRuns(core protocol.Core, config *Config) *run.Runs {
 	// The supervisor runs in another folder, so it needs an absolute path.
 	data, _ := filepath.Abs(config.Data)
 	core.Now = time.Now // a run is a process: its time cannot be set forward
 	return run.New(core, run.Options{
 		Budget: config.Runs.Budget, Daily: config.Runs.Daily, Folders: config.Runs.Folders,
+		AgentOf: func(ctx context.Context, r run.Run) string {
+			if host, err := os.Hostname(); r.Host == "" || err == nil && r.Host == host {
+				local, _ := core.Roster.Named(ctx, roster.DefaultWorkspace, config.Harness.SocketAgent)
+				return local.ID // empty until a hook has called
+			}
+			session, _ := s.harness.Session(ctx, r.Resume, harness.SessionFilter{})
+			return session.AgentID
+		},
 		Price: func(model string, t engine.Tokens) (int64, bool) {
-			return signals.Cost(model, t.Input, t.Output, t.CacheRead, t.CacheWrite)
+			return s.signals.Cost(model, t.Input, t.Output, t.CacheRead, t.CacheWrite)
 		},
 		Supervise: func(id string) error {
 			self, err := os.Executable()

@@ -5,8 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
+
+	"signalbox/internal/testbed"
 )
 
 const (
@@ -172,5 +175,59 @@ func TestRunsAreForOperators(t *testing.T) {
 		if tried != 7 {
 			t.Errorf("%d calls were tried", tried)
 		}
+	})
+}
+
+// What a run uses counts for the agent that the hooks of its machine act as, and what it does as well,
+// but where its hooks have counted that already. One of another machine counts for the agent that has its
+// session.
+func TestWhatARunUsesCountsForItsAgent(t *testing.T) {
+	eachBox(t, func(t *testing.T, b *box) {
+		b.ops(200, "PUT /ops/policy", `
+version: 1
+rules:
+  - {name: spent, on: [action], when: 'recent.cost("1h") >= 2.0 && recent.tokens("1h") >= 70', then: block}
+  - {name: busy, on: [action], when: 'recent.actions("1h") >= 400', then: block}
+`, nil)
+		run := func(opening, usd string, events ...string) {
+			t.Helper()
+			for i := range events {
+				events[i] = strings.NewReplacer(`"input":1`, `"input":70`, `"cost_usd":null`, `"cost_usd":`+usd).Replace(events[i])
+			}
+			var opened struct{ ID string }
+			b.ops(201, "POST /runs", opening, &opened)
+			b.ops(200, "POST /runs/"+opened.ID+"/events", report(1, events...), nil)
+		}
+		const (
+			recorded   = `{"engine":"amp","prompt":"p","recorded":true}`
+			supervised = `{"engine":"amp","prompt":"p","recorded":true,"supervised":true}`
+			elsewhere  = `{"engine":"amp","prompt":"p","recorded":true,"supervised":true,"host":"far.example","resume":"T-far"}`
+		)
+		asked := 0
+		blocked := func(rule string) {
+			t.Helper()
+			testbed.Until(t, rule, func() bool { asked++; return strings.Contains(b.askLocally("ls"), rule) })
+		}
+		if got := b.askLocally("ls"); !strings.Contains(got, `"decision":"allow"`) {
+			t.Fatal(got)
+		}
+		far := b.agentKey("far", "default")
+		askFar := strings.Replace(fmt.Sprintf(askText, 1, "ls"), `"session_id":"s"`, `"session_id":"T-far"`, 1)
+		b.ahp(far, askFar)
+		run(supervised, "1.5", append([]string{runStarted}, slices.Repeat([]string{runActed}, 400)...)...)
+		run(elsewhere, "9", strings.Replace(runActed, `"kind":"command"`, `"kind":"note"`, 1))
+		testbed.Until(t, "the other agent has spent", func() bool {
+			_, answer := b.ahp(far, askFar)
+			return strings.Contains(answer, "spent")
+		})
+		if got := b.askLocally("ls"); !strings.Contains(got, `"decision":"allow"`) {
+			t.Errorf("the hooks have counted the actions, and the other agent spent: %s", got)
+		}
+		run(recorded, "0", append([]string{runStarted}, slices.Repeat([]string{runActed}, 399)...)...)
+		if blocked("busy"); asked > 300 {
+			t.Errorf("asking %d times was busy enough", asked)
+		}
+		run(recorded, "0.5", runStarted)
+		blocked("spent")
 	})
 }

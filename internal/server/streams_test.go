@@ -120,22 +120,32 @@ func TestAConnectionThatIsHalfClosedEnds(t *testing.T) {
 		t.Error("it goes on")
 	}
 
-	conn, err := (&net.Dialer{}).DialContext(t.Context(), "unix", filepath.Join(b.config.Data, "ahp.sock"))
+	if got := b.askLocally("ls"); !strings.Contains(got, `"id":"2","result":{"decision":"allow"`) {
+		t.Error(got)
+	}
+}
+
+// askLocally asks over the Unix socket, as a hook of this machine does, and is all that is answered until
+// the server closes its half too.
+func (b *box) askLocally(command string) string {
+	b.t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(b.t.Context(), "unix", filepath.Join(b.config.Data, "ahp.sock"))
 	if err != nil {
-		t.Fatal(err)
+		b.t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	if _, err := fmt.Fprintf(conn, greetText+"\n"+askText+"\n", 2, "ls"); err != nil {
-		t.Fatal(err)
+	if _, err := fmt.Fprintf(conn, greetText+"\n"+askText+"\n", 2, command); err != nil {
+		b.t.Fatal(err)
 	}
 	if err := conn.(*net.UnixConn).CloseWrite(); err != nil {
-		t.Fatal(err)
+		b.t.Fatal(err)
 	}
 	_ = conn.SetReadDeadline(time.Now().Add(testbed.Patience))
 	text, err := io.ReadAll(conn)
-	if err != nil || !strings.Contains(string(text), `"id":"2","result":{"decision":"allow"`) {
-		t.Errorf("%s %v", text, err)
+	if err != nil {
+		b.t.Fatalf("%s %v", text, err)
 	}
+	return string(text)
 }
 
 // One that goes away without a word, while a person has to decide: what was kept for it is
