@@ -157,9 +157,7 @@ func TestAFailureIsABlockThatCanBeDecoded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n := start(t, storetest.SQLite(t), soon(5*time.Second))
-			n.Apply("rules: []\n")
-			c := n.conn(harness.TransportSocket)
+			n, c := startSoon(t, storetest.SQLite(t), 5*time.Second, "rules: []\n")
 			end := prepare(n)
 			defer end()
 			for _, typ := range []string{"pre_action", "planning"} {

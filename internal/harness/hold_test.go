@@ -62,6 +62,14 @@ func (n *node) askAgain(c *harness.Conn, typ, session string, payload any) (a an
 // soon is a configuration whose clients wait so long.
 func soon(d time.Duration) harness.Config { return harness.Config{Timeout: d} }
 
+// startSoon starts a node under the rules, with an agent's connection, that answers after that time at the latest.
+func startSoon(t *testing.T, address string, d time.Duration, rules string) (*node, *harness.Conn) {
+	t.Helper()
+	n := start(t, address, soon(d))
+	n.Apply(rules)
+	return n, n.conn(harness.TransportSocket)
+}
+
 func TestACallIsHeldUntilAPersonHasDecided(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address, harness.Config{})
@@ -106,9 +114,7 @@ func TestACallIsHeldUntilAPersonHasDecided(t *testing.T) {
 
 func TestACallThatNobodyDecidesIsPutOffAndFindsItsGateAgain(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
-		n := start(t, address, soon(8*time.Second))
-		n.Apply(gateBash)
-		c := n.conn(harness.TransportSocket)
+		n, c := startSoon(t, address, 8*time.Second, gateBash)
 		began := time.Now()
 		a := n.ask(c, "pre_action", "s1", bash("make release"))
 		if took := time.Since(began); took < 2*time.Second {
@@ -150,9 +156,7 @@ func TestACallThatNobodyDecidesIsPutOffAndFindsItsGateAgain(t *testing.T) {
 // Numbers that a computer's own would make one are two.
 func TestAnApprovalIsGoodForEveryDigit(t *testing.T) {
 	t.Parallel()
-	n := start(t, storetest.SQLite(t), soon(8*time.Second))
-	n.Apply("rules: [{name: r, on: [action], then: gate}]\n")
-	c := n.conn(harness.TransportSocket)
+	n, c := startSoon(t, storetest.SQLite(t), 8*time.Second, "rules: [{name: r, on: [action], then: gate}]\n")
 	n.ask(c, "pre_action", "s1", json.RawMessage(`{"amount":9007199254740993}`))
 	n.vote(gate.Ballot{Approve: true})
 	if a := n.ask(c, "pre_action", "s1", json.RawMessage(`{"amount":9007199254740992}`)); a.Result["decision"] != "defer" {
@@ -166,9 +170,7 @@ func TestAnApprovalIsGoodForEveryDigit(t *testing.T) {
 
 func TestAGateThatExpiresBlocks(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
-		n := start(t, address, soon(8*time.Second))
-		n.Apply(gateBash)
-		c := n.conn(harness.TransportSocket)
+		n, c := startSoon(t, address, 8*time.Second, gateBash)
 		n.ask(c, "pre_action", "s1", bash("make release"))
 		n.Move(2 * time.Hour)
 		testbed.Until(t, "the expiry", func() bool { return len(n.pending()) == 0 })
@@ -181,9 +183,8 @@ func TestAGateThatExpiresBlocks(t *testing.T) {
 
 func TestAnApprovalIsGoodForTheWindowOfItsRule(t *testing.T) {
 	t.Parallel()
-	n := start(t, storetest.SQLite(t), soon(8*time.Second))
-	n.Apply("rules: [{name: r, on: [action], then: gate, gate: {window: 10m}}]\n")
-	c := n.conn(harness.TransportSocket)
+	n, c := startSoon(t, storetest.SQLite(t), 8*time.Second,
+		"rules: [{name: r, on: [action], then: gate, gate: {window: 10m}}]\n")
 	n.ask(c, "pre_action", "s1", bash("ls"))
 	n.vote(gate.Ballot{Approve: true})
 	for range 3 {
@@ -202,9 +203,7 @@ func TestAnApprovalIsGoodForTheWindowOfItsRule(t *testing.T) {
 // However many ask for the same at once, one approval lets one of them through.
 func TestOneApprovalLetsOneCallThrough(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
-		n := start(t, address, soon(5*time.Second))
-		n.Apply(gateBash)
-		c := n.conn(harness.TransportSocket)
+		n, c := startSoon(t, address, 5*time.Second, gateBash)
 		var through atomic.Int64
 		var asking sync.WaitGroup
 		for range 8 {
@@ -225,9 +224,7 @@ func TestOneApprovalLetsOneCallThrough(t *testing.T) {
 
 func TestAConfirmationIsAPersonsEvenWithoutARule(t *testing.T) {
 	t.Parallel()
-	n := start(t, storetest.SQLite(t), soon(5*time.Second))
-	n.Apply("rules: []\n")
-	c := n.conn(harness.TransportSocket)
+	n, c := startSoon(t, storetest.SQLite(t), 5*time.Second, "rules: []\n")
 	ask := func(message string) answer {
 		return n.ask(c, "confirmation", "s1",
 			map[string]any{"session_id": "s1", "confirmation_type": "safety_confirm", "message": message})

@@ -68,6 +68,15 @@ func dial(t testing.TB, path string) *peer {
 	return p
 }
 
+// startDialled starts a node under the rules, and dials its socket.
+func startDialled(t *testing.T, config harness.Config, rules string) (*node, *peer) {
+	t.Helper()
+	n := start(t, storetest.SQLite(t), config)
+	n.Apply(rules)
+	path, _ := n.socket()
+	return n, dial(t, path)
+}
+
 func (p *peer) send(text []byte) {
 	p.t.Helper()
 	if _, err := p.Write(append(bytes.Clone(text), '\n')); err != nil {
@@ -122,10 +131,8 @@ func TestTheSocketIsForOneUserAndReplacesOnlyWhatNobodyUses(t *testing.T) {
 }
 
 func TestTheSocketStandsForAnAgentOfTheRoster(t *testing.T) {
-	n := start(t, storetest.SQLite(t), harness.Config{SocketAgent: "this-machine"})
-	n.Apply(`rules: [{name: r, on: [action], when: agent.name == "this-machine", then: block, reason: known}]` + "\n")
-	path, _ := n.socket()
-	p := dial(t, path)
+	n, p := startDialled(t, harness.Config{SocketAgent: "this-machine"},
+		`rules: [{name: r, on: [action], when: agent.name == "this-machine", then: block, reason: known}]`+"\n")
 	p.send(event("r", "pre_action", "s1", map[string]any{}))
 	if a := p.next(); a.Result["reason"] != "known" {
 		t.Errorf("%+v", a)
@@ -146,10 +153,7 @@ func TestTheSocketStandsForAnAgentOfTheRoster(t *testing.T) {
 }
 
 func TestWhatIsTooLongOrTooDeepIsRefusedAndTheRestGoesOn(t *testing.T) {
-	n := start(t, storetest.SQLite(t), harness.Config{})
-	n.Apply("rules: []\n")
-	path, _ := n.socket()
-	p := dial(t, path)
+	_, p := startDialled(t, harness.Config{}, "rules: []\n")
 	go func() {
 		_, _ = p.Write(bytes.Repeat([]byte("x"), 17<<20))
 		_, _ = p.Write([]byte("\n"))
@@ -218,10 +222,7 @@ func TestAFloodIsPutOffAndAClientThatDoesNotReadHurtsOnlyItself(t *testing.T) {
 }
 
 func TestTheLimitOfAnAgentIsTold(t *testing.T) {
-	n := start(t, storetest.SQLite(t), harness.Config{})
-	n.Apply("rules: []\n")
-	path, _ := n.socket()
-	p := dial(t, path)
+	n, p := startDialled(t, harness.Config{}, "rules: []\n")
 	if _, err := n.Roster.ChangeAgent(t.Context(), roster.Identity{Role: roster.Admin}, "default", "local",
 		roster.AgentChange{RateLimit: []byte("3")}); err != nil {
 		t.Fatal(err)

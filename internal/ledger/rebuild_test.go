@@ -209,9 +209,7 @@ func TestStateIsNotRebuiltFromALedgerWithHoles(t *testing.T) {
 			t.Parallel()
 			storetest.Each(t, func(t *testing.T, address string) {
 				n := startFilled(t, address, 3)
-				i := intrude(t, address)
-				i.disarm()
-				i.exec("DELETE FROM ledger_entry WHERE " + where)
+				tamper(t, address, "DELETE FROM ledger_entry WHERE "+where)
 				if _, err := ledger.CheckRebuild(t.Context(), n.db, migrations(), []ledger.Projection{notes}, nil); !fault.Is(err,
 					fault.LedgerMismatch) {
 					t.Errorf("the check heard %v", err)

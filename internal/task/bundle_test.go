@@ -10,7 +10,6 @@ import (
 
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
-	"signalbox/internal/store/storetest"
 	"signalbox/internal/task"
 	"signalbox/internal/task/amp"
 )
@@ -26,8 +25,7 @@ func (n *node) story(id string) {
 }
 
 func TestABundleIsVerifiedWithNothingButTheKey(t *testing.T) {
-	storetest.Each(t, func(t *testing.T, address string) {
-		n := start(t, address)
+	eachNode(t, func(t *testing.T, n *node) {
 		n.story(taskT)
 		n.want("dispatched", amp.InMessage, with(dispatch("T-2026-045", 1), "context_ref", []string{n.firstOf(taskT)}))
 		for _, id := range []string{taskT, "T-2026-045"} {
@@ -90,8 +88,7 @@ func without(t *testing.T, b *task.Bundle, i int) string {
 }
 
 func TestTheMirrorHasACommitForEveryEvent(t *testing.T) {
-	storetest.Each(t, func(t *testing.T, address string) {
-		n := start(t, address)
+	eachNode(t, func(t *testing.T, n *node) {
 		dir := filepath.Join(t.TempDir(), "mirror")
 		m := task.NewMirror(n.Ledger, dir)
 		n.toVerdict(taskT, verdict(taskT, "rejected", 0.5))

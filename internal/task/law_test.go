@@ -9,7 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"signalbox/internal/store/storetest"
 	"signalbox/internal/task"
 	"signalbox/internal/task/amp"
 )
@@ -189,8 +188,7 @@ func TestTheRulesHoldWhateverIsSent(t *testing.T) {
 // TestReplayingTheLedgerGivesTheLiveState plays at random on a real database, and then
 // takes what the ledger holds through the rules again.
 func TestReplayingTheLedgerGivesTheLiveState(t *testing.T) {
-	storetest.Each(t, func(t *testing.T, address string) {
-		n := start(t, address)
+	eachNode(t, func(t *testing.T, n *node) {
 		ids := []string{taskT, "T-2026-045", "T-2026-046"}
 		run := func(t *rapid.T) {
 			for range 25 {

@@ -7,6 +7,7 @@ import (
 	"signalbox/internal/gate"
 	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/roster"
+	"signalbox/internal/store/storetest"
 	"signalbox/internal/task"
 	"signalbox/internal/task/amp"
 )
@@ -37,6 +38,12 @@ func start(t testing.TB, address string, options ...func(*task.Options)) *node {
 	}
 	n.parties[amp.Admin] = task.Party{Identity: n.operator, Role: amp.Admin, Workspace: "default", Transport: "http"}
 	return n
+}
+
+// eachNode runs fn with a node on every database.
+func eachNode(t *testing.T, fn func(t *testing.T, n *node)) {
+	t.Helper()
+	storetest.Each(t, func(t *testing.T, address string) { fn(t, start(t, address)) })
 }
 
 func (n *node) addAgent(name string, role amp.Role) task.Party {

@@ -10,7 +10,6 @@ import (
 	"signalbox/internal/gate"
 	"signalbox/internal/policy"
 	"signalbox/internal/roster"
-	"signalbox/internal/store/storetest"
 	"signalbox/internal/task"
 	"signalbox/internal/task/amp"
 	"signalbox/internal/testbed"
@@ -48,8 +47,7 @@ func (n *node) only() gate.Gate {
 }
 
 func TestADecisionAtAGateIsTheInstruction(t *testing.T) {
-	storetest.Each(t, func(t *testing.T, address string) {
-		n := start(t, address)
+	eachNode(t, func(t *testing.T, n *node) {
 		n.Apply("rules: [{name: plans, on: [task], when: 'event.payload.risk_level == \"high\"', then: gate}]")
 		yes, no := gate.Ballot{Approve: true}, gate.Ballot{}
 		started := func(id string) {
@@ -125,8 +123,7 @@ func TestADecisionAtAGateIsTheInstruction(t *testing.T) {
 }
 
 func TestAGateIsSettledWhenItsEscalationIsAnsweredElsewhere(t *testing.T) {
-	storetest.Each(t, func(t *testing.T, address string) {
-		n := start(t, address)
+	eachNode(t, func(t *testing.T, n *node) {
 		d := dispatch(taskT, 1)
 		n.want("dispatched", amp.InMessage, d)
 		n.Move(301 * time.Second)
@@ -155,8 +152,7 @@ func TestAGateIsSettledWhenItsEscalationIsAnsweredElsewhere(t *testing.T) {
 }
 
 func TestARoleIsThatOfTheKey(t *testing.T) {
-	storetest.Each(t, func(t *testing.T, address string) {
-		n := start(t, address)
+	eachNode(t, func(t *testing.T, n *node) {
 		n.refuseFrom(n.parties[amp.Executor], amp.AuthRole, amp.InMessage, dispatch(taskT, 1))
 		d := dispatch(taskT, 1)
 		n.want("dispatched", amp.InMessage, d)
@@ -182,8 +178,7 @@ func TestARoleIsThatOfTheKey(t *testing.T) {
 // TestATaskThatWasGivenAwayIsOutOfReach is about two executors: one that falls silent,
 // and one that takes over.
 func TestATaskThatWasGivenAwayIsOutOfReach(t *testing.T) {
-	storetest.Each(t, func(t *testing.T, address string) {
-		n := start(t, address)
+	eachNode(t, func(t *testing.T, n *node) {
 		first, second := n.parties[amp.Executor], n.addAgent("executor-two", amp.Executor)
 		inbox := func(p task.Party) int {
 			box, err := n.tasks.Wait(t.Context(), p, amp.Executor, 0, 100, 0)
@@ -228,8 +223,7 @@ func TestATaskThatWasGivenAwayIsOutOfReach(t *testing.T) {
 }
 
 func TestTheInboxHoldsWhatIsNotAcknowledged(t *testing.T) {
-	storetest.Each(t, func(t *testing.T, address string) {
-		n := start(t, address)
+	eachNode(t, func(t *testing.T, n *node) {
 		executor := n.parties[amp.Executor]
 		type got struct {
 			box task.Inbox
@@ -274,8 +268,7 @@ func TestTheInboxHoldsWhatIsNotAcknowledged(t *testing.T) {
 }
 
 func TestEveryRefusalIsOnRecord(t *testing.T) {
-	storetest.Each(t, func(t *testing.T, address string) {
-		n := start(t, address)
+	eachNode(t, func(t *testing.T, n *node) {
 		n.want("dispatched", amp.InMessage, dispatch(taskT, 1))
 		coordinator := n.parties[amp.Coordinator]
 		for raw, code := range map[string]amp.Code{
@@ -319,8 +312,7 @@ func TestEveryRefusalIsOnRecord(t *testing.T) {
 }
 
 func TestAnEscalationThatIsWrongStillReachesTheAdmin(t *testing.T) {
-	storetest.Each(t, func(t *testing.T, address string) {
-		n := start(t, address)
+	eachNode(t, func(t *testing.T, n *node) {
 		bad := with(escalation(taskT, amp.Executor, "warning"), "to", "coordinator")
 		wrong := n.refuse(amp.WrongRoute, amp.InMessage, bad)
 		if wrong.Escalation == nil || n.status(taskT) != "suspended" {
@@ -350,8 +342,7 @@ func TestAnEscalationThatIsWrongStillReachesTheAdmin(t *testing.T) {
 }
 
 func TestThePolicyDecidesAboutDispatches(t *testing.T) {
-	storetest.Each(t, func(t *testing.T, address string) {
-		n := start(t, address)
+	eachNode(t, func(t *testing.T, n *node) {
 		n.Apply(`rules:
 - {name: never, on: [task], when: 'event.payload.repo == "/srv/repos/secret"', then: block, reason: Not this one.}
 - {name: later, on: [task], when: 'event.task == "T-2026-003"', then: defer, retry_after: 60s, reason: Too much.}
@@ -382,8 +373,7 @@ func TestThePolicyDecidesAboutDispatches(t *testing.T) {
 }
 
 func TestAMessageWithAnIdThatTheServerWouldUseIsInNobodysWay(t *testing.T) {
-	storetest.Each(t, func(t *testing.T, address string) {
-		n := start(t, address)
+	eachNode(t, func(t *testing.T, n *node) {
 		d := dispatch(taskT, 1)
 		n.want("dispatched", amp.InMessage, d)
 		// The ids of the next seconds are taken, so that the server has to look further.
@@ -399,8 +389,7 @@ func TestAMessageWithAnIdThatTheServerWouldUseIsInNobodysWay(t *testing.T) {
 }
 
 func TestAClockThatIsSetBackMovesNoTaskBack(t *testing.T) {
-	storetest.Each(t, func(t *testing.T, address string) {
-		n := start(t, address)
+	eachNode(t, func(t *testing.T, n *node) {
 		d := dispatch(taskT, 1)
 		n.Move(time.Hour)
 		n.want("dispatched", amp.InMessage, d)
