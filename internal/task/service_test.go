@@ -50,10 +50,17 @@ func TestADecisionAtAGateIsTheInstruction(t *testing.T) {
 	eachNode(t, func(t *testing.T, n *node) {
 		n.Apply("rules: [{name: plans, on: [task], when: 'event.payload.risk_level == \"high\"', then: gate}]")
 		yes, no := gate.Ballot{Approve: true}, gate.Ballot{}
-		started := func(id string) {
-			d := dispatch(id, 1)
-			n.want("dispatched", amp.InMessage, d)
-			n.want("executing", amp.InAck, ack(id, idOf(d), amp.Executor))
+		escalated := func(from amp.Role, severity, becomes string) func(id string) {
+			return func(id string) {
+				d := dispatch(id, 1)
+				n.want("dispatched", amp.InMessage, d)
+				n.want("executing", amp.InAck, ack(id, idOf(d), amp.Executor))
+				n.want(becomes, amp.InMessage, escalation(id, from, severity))
+			}
+		}
+		judged := func(id string) { n.toVerdict(id, verdict(id, "rejected", 0.5)) }
+		planned := func(id string) {
+			n.refuse(amp.PlanNotApproved, amp.InMessage, dispatch(id, 1, "risk_level", "high"))
 		}
 		for i, c := range []struct {
 			name   string
@@ -61,34 +68,19 @@ func TestADecisionAtAGateIsTheInstruction(t *testing.T) {
 			ballot gate.Ballot
 			status string
 		}{
-			{"a warning, approved", func(id string) {
-				started(id)
-				n.want("suspended", amp.InMessage, escalation(id, amp.Executor, "warning"))
-			}, yes, "executing"},
-			{"a critical one, rejected", func(id string) {
-				started(id)
-				n.want("suspended", amp.InMessage, escalation(id, amp.Executor, "critical"))
-			}, no, "terminated"},
-			{"an info, rejected", func(id string) {
-				started(id)
-				n.want("executing", amp.InMessage, escalation(id, amp.Reviewer, "info"))
-			}, no, "executing"},
-			{"a critical one, rejected with another action", func(id string) {
-				started(id)
-				n.want("suspended", amp.InMessage, escalation(id, amp.Executor, "critical"))
-			}, gate.Ballot{Modified: wire.Raw(`{"action":"resume"}`)}, "executing"},
-			{"a held verdict, upheld", func(id string) {
-				n.toVerdict(id, verdict(id, "rejected", 0.5))
-			}, yes, "verdict_reported"},
-			{"a held verdict, overridden", func(id string) {
-				n.toVerdict(id, verdict(id, "rejected", 0.5))
-			}, no, "verdict_reported"},
-			{"a plan, approved", func(id string) {
-				n.refuse(amp.PlanNotApproved, amp.InMessage, dispatch(id, 1, "risk_level", "high"))
-			}, yes, "planning"},
+			{"a warning, approved", escalated(amp.Executor, "warning", "suspended"), yes, "executing"},
+			{"a critical one, rejected", escalated(amp.Executor, "critical", "suspended"), no, "terminated"},
+			{"an info, rejected", escalated(amp.Reviewer, "info", "executing"), no, "executing"},
+			{
+				"a critical one, rejected with another action", escalated(amp.Executor, "critical", "suspended"),
+				gate.Ballot{Modified: wire.Raw(`{"action":"resume"}`)}, "executing",
+			},
+			{"a held verdict, upheld", judged, yes, "verdict_reported"},
+			{"a held verdict, overridden", judged, no, "verdict_reported"},
+			{"a plan, approved", planned, yes, "planning"},
 			{"a plan, rejected", func(id string) {
-				n.refuse(amp.PlanNotApproved, amp.InMessage, dispatch(id, 1, "risk_level", "high"))
-				n.refuse(amp.PlanNotApproved, amp.InMessage, dispatch(id, 1, "risk_level", "high")) // asks nobody again
+				planned(id)
+				planned(id) // asks nobody again
 			}, no, "planning"},
 		} {
 			t.Run(c.name, func(t *testing.T) {
