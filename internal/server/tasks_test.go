@@ -236,7 +236,8 @@ func TestMessagesToARoleReachItsWebhook(t *testing.T) {
 		c := testbed.Receive(t, "the webhook", came)
 		var d task.Delivered
 		if err := json.Unmarshal([]byte(c.Body), &d); err != nil || d.TaskStatus != "dispatched" ||
-			!strings.Contains(string(d.Message), "task_dispatch-T-2026-044-1772116327000") || c.Header.Get("Webhook-Signature") == "" {
+			!strings.Contains(string(d.Message), "task_dispatch-T-2026-044-1772116327000") ||
+			c.Header.Get("Webhook-Signature") == "" {
 			t.Errorf("%+v %v", c, err)
 		}
 	})
