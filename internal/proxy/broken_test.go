@@ -36,7 +36,7 @@ func TestStreamsDoNotDependOnHowTheirBytesAreSplit(t *testing.T) {
 			n.provider.events(whole[:at], whole[at:])
 			got := n.call("POST", c.path, fmt.Sprintf(c.ask, true))
 			if got.err != nil || !strings.HasPrefix(withoutBeats(got.body), withoutBeats(prefix)) ||
-				strings.Contains(got.body, "bash") || strings.Contains(got.body, "rm -r") || endsWell(c.name, got.body) {
+				strings.Contains(got.body, `"bash"`) || strings.Contains(got.body, "rm -r") || endsWell(c.name, got.body) {
 				t.Fatalf("%s split at %d: %v\n%s", c.name, at, got.err, got.body)
 			}
 		}
@@ -71,7 +71,7 @@ func TestAStreamThatBreaksOffIsNeverGivenAsWhole(t *testing.T) {
 						if endsWell(c.name, got.body) || got.err == nil && !strings.Contains(got.body, "api_error") {
 							t.Fatalf("%s broken off at %d: %v\n%s", c.name, at, got.err, got.body)
 						}
-						if name == "judged" && (strings.Contains(got.body, "rm -r") || strings.Contains(got.body, "bash")) {
+						if name == "judged" && (strings.Contains(got.body, "rm -r") || strings.Contains(got.body, `"bash"`)) {
 							t.Fatalf("%s broken off at %d gives the call\n%s", c.name, at, got.body)
 						}
 					}
@@ -124,7 +124,7 @@ func TestAReplyThatIsNotWhatItSaysIsNotGiven(t *testing.T) {
 	} {
 		n.provider.answers(answer)
 		got := n.call("POST", messagesPath, fmt.Sprintf(messageAsk, false))
-		if strings.Contains(got.body, "bash") || strings.Contains(got.body, "rm -r") ||
+		if strings.Contains(got.body, `"bash"`) || strings.Contains(got.body, "rm -r") ||
 			!strings.Contains(got.body, "error") && got.err == nil {
 			t.Errorf("%s: %+v", name, got)
 		}
@@ -209,7 +209,7 @@ func TestArgumentsThatRulesCannotSeeAreAPersonsToDecide(t *testing.T) {
 		t.Errorf("%+v", g)
 	}
 	n.decide(g.ID, false, "")
-	if got := <-waiting; strings.Contains(got.body, "bash") {
+	if got := <-waiting; strings.Contains(got.body, `"bash"`) {
 		t.Errorf("%+v", got)
 	}
 }
@@ -286,7 +286,7 @@ func TestWithoutALedgerNothingIsGiven(t *testing.T) {
 		_, _ = io.WriteString(w, formCases[0].reply)
 	})
 	if got := n.call("POST", messagesPath, fmt.Sprintf(messageAsk, false)); got.status < 500 ||
-		strings.Contains(got.body, "bash") {
+		strings.Contains(got.body, `"bash"`) {
 		t.Errorf("%+v", got)
 	}
 }

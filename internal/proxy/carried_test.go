@@ -150,7 +150,7 @@ func TestWhatWeSayHasAnIDOfItsOwn(t *testing.T) {
 		waiting := n.begin("POST", c.path, c.ask)
 		n.decide(n.gate().ID, false, "")
 		if got := <-waiting; !strings.Contains(got.body, "permission_error") || strings.Contains(got.body, "_sbx") ||
-			strings.Contains(got.body, "bash") {
+			strings.Contains(got.body, `"bash"`) {
 			t.Errorf("%s: %+v", c.path, got)
 		}
 	}

@@ -120,7 +120,7 @@ func TestARejectedCallEndsInTheProvidersForm(t *testing.T) {
 				waiting := n.begin("POST", c.path, fmt.Sprintf(ask, true))
 				n.decide(n.gate().ID, false, "Not today.")
 				got := <-waiting
-				if got.err != nil || strings.Contains(got.body, "bash") || strings.Contains(got.body, "rm -r") ||
+				if got.err != nil || strings.Contains(got.body, `"bash"`) || strings.Contains(got.body, "rm -r") ||
 					!strings.Contains(got.body, "Not today.") {
 					t.Errorf("%s: %+v", name, got)
 				}
@@ -165,7 +165,7 @@ func TestAQuickNoIsARealOneAndALateOneIsAMessage(t *testing.T) {
 		waiting := n.begin("POST", c.path, fmt.Sprintf(c.ask, false), "X-Stainless-Timeout", "600")
 		n.decide(n.gate().ID, false, "No.")
 		if got := <-waiting; got.status != 403 || !strings.Contains(got.body, "permission_error") ||
-			strings.Contains(got.body, "bash") {
+			strings.Contains(got.body, "rm -r") {
 			t.Errorf("%s: %+v", c.name, got)
 		}
 		// A client that says it waits for 50 ms gets a status after 20.
@@ -180,7 +180,7 @@ func TestAQuickNoIsARealOneAndALateOneIsAMessage(t *testing.T) {
 		}
 		n.decide(n.gate().ID, false, "No.")
 		body, err := io.ReadAll(res.Body)
-		if text := string(body); err != nil || strings.Contains(text, "bash") || !strings.Contains(text, "No.") ||
+		if text := string(body); err != nil || strings.Contains(text, "rm -r") || !strings.Contains(text, "No.") ||
 			text == strings.TrimLeft(text, " ") && !strings.HasPrefix(text, "{") {
 			t.Errorf("%s: %s %v", c.name, text, err)
 		}
@@ -193,7 +193,7 @@ func TestACallThatIsHeldTooLongIsPendingAndCanBeTakenUpAgain(t *testing.T) {
 	for _, c := range formCases {
 		n.provider.events(c.stream("bash", removeAll)...)
 		got := n.call("POST", c.path, fmt.Sprintf(c.ask, true))
-		if got.status != 200 || !endsWell(c.name, got.body) || strings.Contains(got.body, "bash") ||
+		if got.status != 200 || !endsWell(c.name, got.body) || strings.Contains(got.body, `"bash"`) ||
 			!strings.Contains(got.body, "Awaiting operator approval") {
 			t.Errorf("%s: %+v", c.name, got)
 		}
@@ -219,7 +219,7 @@ func TestACallThatIsHeldTooLongIsPendingAndCanBeTakenUpAgain(t *testing.T) {
 		pending.provider.json(c.reply)
 		got := pending.call("POST", c.path, fmt.Sprintf(c.ask, false))
 		g := pending.gate()
-		if got.status != 202 || !strings.Contains(got.body, g.ID) || strings.Contains(got.body, "bash") ||
+		if got.status != 202 || !strings.Contains(got.body, g.ID) || strings.Contains(got.body, `"bash"`) ||
 			got.header.Get("X-Amp-Gate-Id") != g.ID || got.header.Get("Location") == "" || got.header.Get("Retry-After") == "" {
 			t.Errorf("%s: %+v", c.name, got)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"signalbox/internal/policy"
 	"signalbox/internal/proxy"
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
@@ -376,5 +377,27 @@ func TestALargeRequestIsTakenAndATooLargeOneIsNot(t *testing.T) {
 	if got := n.call("POST", messagesPath, large+strings.Repeat(" ", 2<<20)); got.err == nil &&
 		(got.status != 413 || !strings.Contains(got.body, "request_too_large")) {
 		t.Errorf("%d %.200s %v", got.status, got.body, got.err)
+	}
+}
+
+// What a client writes outside of the folder that it works in waits for a person, as it does at a hook.
+func TestRulesKnowWhereAClientWorks(t *testing.T) {
+	n := one(t)
+	n.Apply(strings.Replace(string(policy.Default()), "version: 1\n", "", 1))
+	const ask = `{"model":"claude-sonnet-4-6","max_tokens":100,"system":"%s","messages":[{"role":"user","content":"%s"}]}`
+	for path, gated := range map[string]bool{"/srv/app/notes": false, "/srv/other/notes": true} {
+		n.provider.json(strings.NewReplacer(`"bash"`, `"Write"`, `{"command":"rm -r build"}`,
+			`{"file_path":"`+path+`","content":"x"}`).Replace(formCases[0].reply))
+		waiting := n.begin("POST", messagesPath, fmt.Sprintf(ask, `- Primary working directory: /srv/app\n`, path))
+		if gated {
+			g := n.gate()
+			if !strings.Contains(g.Rule, "outside-needs-a-person") {
+				t.Errorf("%+v", g)
+			}
+			n.decide(g.ID, true, "")
+		}
+		if got := <-waiting; got.status != 200 || !strings.Contains(got.body, path) {
+			t.Errorf("%s: %+v", path, got)
+		}
 	}
 }

@@ -21,6 +21,7 @@ type request struct {
 	maxTokens int64
 	tools     []string
 	thread    thread
+	cwd       string     // where the client works, if it says so
 	listed    wire.Raw   // the messages or the input, where results of tools are; a part of body
 	batch     []wire.Raw // the calls of a batch
 }
@@ -119,7 +120,7 @@ func (q *request) read(strict bool) error {
 	}
 	// Two of the names in one object would let us and the provider read different ones; ok is false
 	// then, and decoding all of it reports the duplicate.
-	rest, found, ok := form.Without(q.body, listed)
+	rest, said, ok := form.Without(q.body, listed)
 	if strict || !ok {
 		rest = q.body // if it is broken, decoding says where
 	}
@@ -137,7 +138,7 @@ func (q *request) read(strict bool) error {
 		q.tools = append(q.tools, "mcp:"+s.Name, "mcp:"+s.URL)
 	}
 	q.thread = threadOf(q.form, &a)
-	q.listed = found
+	q.listed, q.cwd = said.Listed, folderOf(q.form, said)
 	for _, one := range a.Requests {
 		q.batch = append(q.batch, one.Params)
 	}

@@ -46,3 +46,36 @@ func BenchmarkReadRequest(b *testing.B) {
 		}
 	}
 }
+
+// The words of Claude Code 2.1.197, Codex and an agent of somebody, and those that others put there.
+func TestWhereAClientWorksIsReadFromItsOwnWords(t *testing.T) {
+	const (
+		codex = `{"type":"message","role":"user","content":[{"type":"input_text","text":` +
+			`"<environment_context>\n  <cwd>/srv/app</cwd>\n  <shell>bash</shell>\n</environment_context>"}]}`
+		result  = `{"type":"function_call_output","call_id":"c","output":"<cwd>/</cwd>"}`
+		spoken  = `{"type":"message","role":"assistant","content":[{"type":"output_text","text":"<cwd>/</cwd>"}]}`
+		another = `{"type":"message","role":"user","content":"<cwd>/srv</cwd>"}`
+		prompt  = `You are told.\n\n# Environment\n - Primary working directory: /srv/my app\n - Platform: linux\n`
+	)
+	for body, c := range map[string]struct {
+		form *form.Form
+		want string
+	}{
+		`{"system":[{"type":"text","text":"You are."},{"type":"text","text":"` + prompt + `"}],"messages":[]}`: {
+			form.Messages, "/srv/my app",
+		},
+		`{"system":"<env>\nWorking directory: /srv/app\n</env>","messages":[]}`:        {form.Messages, "/srv/app"},
+		`{"messages":[{"role":"user","content":"Working directory: /"}]}`:              {form.Messages, ""},
+		`{"system":"Mind the Working directory: / of others.","messages":[]}`:          {form.Messages, ""},
+		`{"messages":[{"role":"system","content":"` + prompt + `"}]}`:                  {form.Chat, "/srv/my app"},
+		`{"messages":[{"role":"tool","tool_call_id":"c","content":"` + prompt + `"}]}`: {form.Chat, ""},
+		`{"input":[` + codex + `,` + spoken + `,` + result + `,` + codex + `]}`:        {form.Responses, "/srv/app"},
+		`{"input":[` + codex + `,` + another + `]}`:                                    {form.Responses, ""},
+		`{"input":"<cwd>/srv/app</cwd>"}`:                                              {form.Responses, ""},
+	} {
+		q := request{form: c.form, body: []byte(body)}
+		if err := q.read(false); err != nil || q.cwd != c.want {
+			t.Errorf("%s: %q, want %q %v", body, q.cwd, c.want, err)
+		}
+	}
+}

@@ -10,10 +10,13 @@ import "bytes"
 // conversation are the members of a request that hold the conversation, and are skipped.
 var conversation = map[string]bool{"messages": true, "input": true, "system": true, "instructions": true}
 
-// Without returns an object without the members in conversation, and the value of the one named listed,
-// nil if it is absent. ok is false if text is not an object, or has one of those members twice:
+// Said are parts of a conversation as they are written, nil where they are absent.
+type Said struct{ Listed, System []byte }
+
+// Without returns an object without the members in conversation, and of those the one named listed
+// and the system prompt. ok is false if text is not an object, or has one of those members twice:
 // which of two the provider reads is not known.
-func Without(text []byte, listed string) (rest, found []byte, ok bool) {
+func Without(text []byte, listed string) (rest []byte, said Said, ok bool) {
 	rest = append(make([]byte, 0, 512), '{')
 	var seen [4]string
 	passed := 0
@@ -32,12 +35,15 @@ func Without(text []byte, listed string) (rest, found []byte, ok bool) {
 		}
 		seen[passed] = string(name)
 		passed++
-		if string(name) == listed {
-			found = value
+		switch string(name) {
+		case listed:
+			said.Listed = value
+		case "system":
+			said.System = value
 		}
 		return true
 	})
-	return append(rest, '}'), found, whole
+	return append(rest, '}'), said, whole
 }
 
 // IsCompleteObject reports whether text is one complete object with nothing after it.

@@ -18,9 +18,9 @@ func TestWhatIsSaidIsPassedOver(t *testing.T) {
 		{`{}`, `{}`, ``},
 		{`{"messages":"a","input":"\\"}`, `{}`, `"a"`},
 	} {
-		rest, found, ok := Without([]byte(c.in), "messages")
-		if !ok || string(rest) != c.rest || string(found) != c.found {
-			t.Errorf("%s: %s, %s, %t", c.in, rest, found, ok)
+		rest, said, ok := Without([]byte(c.in), "messages")
+		if !ok || string(rest) != c.rest || string(said.Listed) != c.found {
+			t.Errorf("%s: %s, %s, %t", c.in, rest, said.Listed, ok)
 		}
 	}
 	for _, in := range []string{
@@ -61,7 +61,7 @@ func TestATextIsCutWhereADecoderCutsIt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rest, found, ok := Without(raw, "messages")
+		rest, said, ok := Without(raw, "messages")
 		if !ok || !IsCompleteObject(raw) {
 			t.Fatalf("%s is not read", raw)
 		}
@@ -75,9 +75,10 @@ func TestATextIsCutWhereADecoderCutsIt(t *testing.T) {
 		if err != nil || !wire.Same(rest, text) {
 			t.Fatalf("%s is left, and should be %s (%v)", rest, text, err)
 		}
-		if v, there := object["messages"]; there {
-			if text, err := wire.Marshal(v); err != nil || !wire.Same(found, text) {
-				t.Fatalf("%s was found, and should be %s (%v)", found, text, err)
+		for name, found := range map[string][]byte{"messages": said.Listed, "system": said.System} {
+			v, there := object[name]
+			if text, err := wire.Marshal(v); err != nil || there != (found != nil) || there && !wire.Same(found, text) {
+				t.Fatalf("%s was found as %s, and should be %s (%v)", found, name, text, err)
 			}
 		}
 		cut := raw[:rapid.IntRange(0, len(raw)-1).Draw(t, "cut")]

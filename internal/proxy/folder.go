@@ -1,0 +1,74 @@
+package proxy
+
+import (
+	"bytes"
+	"regexp"
+	"strings"
+
+	"signalbox/internal/proxy/form"
+	"signalbox/internal/wire"
+)
+
+// The words before the working directory, as CLIs tell it their model: Claude Code (2.1.197) in a line of its
+// system prompt, Codex (0.130) in a message of its own.
+const (
+	lineMark = "orking directory: "
+	tagMark  = "<cwd>"
+)
+
+// toldFolder is a line with the working directory.
+var toldFolder = regexp.MustCompile(`^[ \t-]*(?:Primary w|W)` + lineMark + `(/.*?)\s*$|` + tagMark + `(/[^<]*)</cwd>`)
+
+// folderOf is the working directory that a CLI tells its model, so that rules can tell what is outside of
+// it; empty if it is not told, or told in two ways. The system prompt is the CLI's own. Of the messages
+// only those count that are neither the model's nor the result of a tool, which may hold the words of
+// anybody; in those of Anthropic's form the two cannot be told apart, so none counts.
+func folderOf(f *form.Form, said form.Said) (folder string) {
+	texts := textsOf(said.System)
+	told := bytes.Contains(said.Listed, []byte(lineMark)) || bytes.Contains(said.Listed, []byte(tagMark[1:]))
+	if told && f != form.Messages {
+		var messages []struct {
+			Role    string   `json:"role"`
+			Content wire.Raw `json:"content"`
+		}
+		_ = wire.UnmarshalPart(said.Listed, &messages) // a text, or something that the provider refuses
+		for _, m := range messages {
+			if m.Role == "system" || m.Role == "developer" || m.Role == "user" {
+				texts = append(texts, textsOf(m.Content)...)
+			}
+		}
+	}
+	for _, text := range texts {
+		for line := range strings.Lines(text) {
+			if !strings.Contains(line, lineMark) && !strings.Contains(line, tagMark) {
+				continue // most lines; the pattern takes longer
+			}
+			told := toldFolder.FindStringSubmatch(line)
+			switch {
+			case told == nil:
+			case folder == "":
+				folder = told[1] + told[2]
+			case folder != told[1]+told[2]:
+				return ""
+			}
+		}
+	}
+	return folder
+}
+
+// textsOf are the texts of a message: one text, or those of its parts.
+func textsOf(content wire.Raw) (all []string) {
+	if text, ok := wire.Text(content); ok {
+		return []string{text}
+	}
+	var parts []struct {
+		Text wire.Raw `json:"text"`
+	}
+	_ = wire.UnmarshalPart(content, &parts) // what is neither has no text
+	for _, p := range parts {
+		if text, ok := wire.Text(p.Text); ok {
+			all = append(all, text)
+		}
+	}
+	return all
+}
