@@ -32,6 +32,10 @@ func newPolicyInit(a *command.App) *command.Command {
 	}
 	name := c.Flags().String("pack", "balanced", "which one: "+strings.Join(packs, ", "))
 	c.RunE = func(_ *command.Command, args []string) error {
+		if len(args) == 1 && filepath.Ext(args[0]) == ".yaml" {
+			return command.Usage("%q is the name of a file. Name a folder; the files in it are policy.yaml and "+
+				"policy_test.yaml.", args[0])
+		}
 		for _, p := range policy.Packs {
 			if p.Name == *name {
 				return writePack(a, p, append(args, ".")[0])
@@ -153,13 +157,20 @@ func printExplained(w output.Printer, x rulebook.Explained) {
 			}
 		}
 	}
-	rows := output.Rows(x.Rules, func(r policy.TriedRule) []string {
-		result := r.Result
-		if r.Shadow {
-			result += " (on trial)"
-		}
-		return []string{r.Name, fmt.Sprint(r.Line), strings.TrimSpace(result + " " + r.Error)}
-	})
+	var others []string
 	w.Print("")
-	w.Table("No rule is about this.", []string{"RULE", "LINE", "RESULT"}, rows)
+	for _, r := range x.Rules {
+		if r.Result == policy.TriedNo {
+			others = append(others, r.Name)
+			continue
+		}
+		trial := ""
+		if r.Shadow {
+			trial = ", on trial"
+		}
+		w.Print("%s", strings.TrimSpace(fmt.Sprintf("%s (line %d%s) %s. %s", r.Name, r.Line, trial, r.Result, r.Error)))
+	}
+	if len(others) > 0 {
+		w.Print("Not about this: %s.", strings.Join(others, ", "))
+	}
 }
