@@ -3,13 +3,16 @@ package server_test
 import (
 	"encoding/json"
 	"fmt"
+	"html"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"signalbox/internal/deliver/delivertest"
 	"signalbox/internal/ledger"
+	"signalbox/internal/notify/telegram/telegramtest"
 	"signalbox/internal/secret/secrettest"
 	"signalbox/internal/server"
 	"signalbox/internal/store/storetest"
@@ -21,9 +24,14 @@ import (
 func TestCredentialsAreNotKept(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		people, told := delivertest.Listen(t, "")
-		b := start(t, address, map[string]string{"notify.webhook": people})
+		posts := make(chan string, 1000)
+		telegram := telegramtest.New(t, func(c telegramtest.Call) { posts <- fmt.Sprint(c.Values) })
+		b := start(t, address, map[string]string{
+			"notify.webhook": people, "notify.telegram.token": telegramtest.Token, "notify.telegram.chat": "-1001",
+			"notify.telegram.api": telegram.URL,
+		})
 		b.ops(200, "PUT /ops/policy", "version: 1\nrules: [{name: ask, on: [signal], then: gate}]\n", nil)
-		said := sayCredentials(b)
+		said, pages := sayCredentials(b)
 		var chat strings.Builder
 		for range said {
 			chat.WriteString(testbed.Receive(t, "people to be told of every gate", told).Body)
@@ -33,6 +41,15 @@ func TestCredentialsAreNotKept(t *testing.T) {
 		}
 		entries := b.entries()
 		kept := map[string]string{"the ledger": entries, "the chat": chat.String()}
+		for v := b.signedIn(b.token()); len(pages) > 0; pages = pages[1:] {
+			kept["the pages"] += html.UnescapeString(v.sees(pages[0]))
+		}
+		if strings.Count(kept["the pages"], "It says") < 3*len(said) { // the gate, the run's prompt and its answer
+			t.Error("the pages do not show what it says")
+		}
+		for range 20 { // Telegram takes no more in a while
+			kept["Telegram"] += testbed.Receive(t, "a post to Telegram", posts)
+		}
 		_, kept["the export"], _ = b.do(request{call: "GET /ops/ledger/export", token: b.token()})
 		_, kept["the inbox"], _ = b.do(request{call: "GET /ops/gates", token: b.token()})
 		_, kept["the sessions"], _ = b.do(request{call: "GET /ops/sessions/s1", token: b.token()})
@@ -60,8 +77,9 @@ func TestCredentialsAreNotKept(t *testing.T) {
 	})
 }
 
-// sayCredentials says every sample in every way, and returns the credentials.
-func sayCredentials(b *box) (said []string) {
+// sayCredentials says every sample in every way, and returns the credentials, and the pages that show what
+// was said.
+func sayCredentials(b *box) (said, pages []string) {
 	b.t.Helper()
 	_, key := b.addAgent("talker")
 	for i, s := range secrettest.Samples() {
@@ -75,8 +93,12 @@ func sayCredentials(b *box) (said []string) {
 			b.t.Fatal(err)
 		}
 		signal := strings.Replace(ampSignal("talker", fmt.Sprint("run-", i)), `"Rewrote it"`, string(quoted), 1)
-		if status, answer, _ := b.do(request{call: "POST /amp/signal", token: key, body: signal}); status > 202 {
+		status, answer, _ := b.do(request{call: "POST /amp/signal", token: key, body: signal})
+		if status > 202 {
 			b.t.Fatalf("%s: %d %s", s.Kind, status, answer)
+		}
+		if gate := regexp.MustCompile(`gate_\w{20,}`).FindString(answer); gate != "" {
+			pages = append(pages, "/ui/inbox/"+gate)
 		}
 		event := `{"jsonrpc":"2.0",%s"method":"ahp/event","params":{"event_type":%q,"session_id":"s1","agent_id":"a",` +
 			`"timestamp":"t","depth":0,"payload":{"tool_name":"note","arguments":{"text":%s},"result":{"output":%s}}}}`
@@ -85,13 +107,19 @@ func sayCredentials(b *box) (said []string) {
 			b.t.Fatalf("%s: %d %s", s.Kind, status, answer)
 		}
 		b.ahp(key, fmt.Sprintf(event, "", "post_action", quoted, quoted))
+		var run struct{ ID string }
+		b.ops(201, "POST /runs", fmt.Sprintf(`{"engine":"amp","prompt":%s,"recorded":true}`, quoted), &run)
+		b.ops(200, "POST /runs/"+run.ID+"/events", report(1,
+			strings.Replace(runActed, `"detail":{}`, fmt.Sprintf(`"detail":{"command":%s}`, quoted), 1),
+			strings.Replace(runCompleted, `"done"`, string(quoted), 1)), nil)
+		pages = append(pages, "/ui/runs/"+run.ID)
 	}
-	return said
+	return said, append(pages, "/ui/sessions/default/s1")
 }
 
 func TestCredentialsAreKeptWhereTheServerIsToldTo(t *testing.T) {
 	b := start(t, storetest.SQLite(t), map[string]string{"secrets.keep": "true"})
-	said := sayCredentials(b)
+	said, _ := sayCredentials(b)
 	if !strings.Contains(b.entries(), said[0]) {
 		t.Error("the credentials are gone")
 	}
