@@ -1,9 +1,6 @@
 package main
 
 import (
-	"encoding/json"
-	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -21,73 +18,18 @@ func npmProgram(t *testing.T, name string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(cache, "signalbox-test-tools", "node_modules", ".bin", name)
-	if out, err := exec.CommandContext(t.Context(), file, "--version").CombinedOutput(); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("%v %s", err, out)
+	var out []byte
+	for _, folder := range []string{"signalbox-test-tools", "signalbox-test-clis"} {
+		file := filepath.Join(cache, folder, "node_modules", ".bin", name)
+		if out, err = exec.CommandContext(t.Context(), file, "--version").CombinedOutput(); err == nil {
+			return file
 		}
-		t.Skipf("%s is not installed; scripts/test-tools does that", name)
 	}
-	return file
-}
-
-// anthropic stands in for the model: it has one command run, and says how that went.
-type anthropic struct {
-	command string
-	heard   chan string   // what it was told last, of each call, while somebody listens
-	hold    chan struct{} // it answers when this is closed
-}
-
-func (a *anthropic) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	text, _ := io.ReadAll(r.Body)
-	var in struct {
-		Tools    []struct{ Name string }
-		Messages []struct{ Content json.RawMessage }
+	if os.Getenv("CI") != "" {
+		t.Fatalf("%v %s", err, out)
 	}
-	if json.Unmarshal(text, &in) != nil || r.URL.Path != "/v1/messages" || len(in.Messages) == 0 {
-		http.NotFound(w, r)
-		return
-	}
-	last := string(in.Messages[len(in.Messages)-1].Content)
-	select {
-	case a.heard <- last:
-	default:
-	}
-	<-a.hold
-	block := map[string]any{"type": "text", "text": "It is done."}
-	delta := map[string]any{"type": "text_delta", "text": "It is done."}
-	reason := "end_turn"
-	switch {
-	case strings.Contains(last, `"is_error":true`):
-		delta["text"] = "I may not."
-	case !strings.Contains(last, "tool_result") && len(in.Tools) > 0:
-		input, _ := json.Marshal(map[string]string{"command": a.command, "description": "Deploys"})
-		block = map[string]any{"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": map[string]any{}}
-		delta = map[string]any{"type": "input_json_delta", "partial_json": string(input)}
-		reason = "tool_use"
-	}
-	if block["type"] == "text" {
-		block["text"] = ""
-	}
-	usage := map[string]any{"input_tokens": 10, "output_tokens": 5}
-	w.Header().Set("Content-Type", "text/event-stream")
-	for _, e := range []map[string]any{
-		{
-			"type": "message_start",
-			"message": map[string]any{
-				"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-sonnet-4-5",
-				"content": []any{}, "stop_reason": nil, "usage": usage,
-			},
-		},
-		{"type": "content_block_start", "index": 0, "content_block": block},
-		{"type": "content_block_delta", "index": 0, "delta": delta},
-		{"type": "content_block_stop", "index": 0},
-		{"type": "message_delta", "delta": map[string]any{"stop_reason": reason}, "usage": usage},
-		{"type": "message_stop"},
-	} {
-		data, _ := json.Marshal(e)
-		_, _ = fmt.Fprintf(w, "event: %s\ndata: %s\n\n", e["type"], data)
-	}
+	t.Skipf("%s is not installed; scripts/test-tools does that", name)
+	return ""
 }
 
 // realClaude is a server whose claude is the real one, and how a run of it is started with
@@ -112,49 +54,38 @@ func realClaude(t *testing.T) (p *process, start func(model, work string, args .
 func TestTheRealClaudeCodeIsSupervised(t *testing.T) {
 	t.Parallel()
 	p, start := realClaude(t)
-	work := t.TempDir()
-	stand := func() (*anthropic, string) {
-		a := &anthropic{command: "deploy() { touch deployed; }; deploy", heard: make(chan string), hold: make(chan struct{})}
-		model := httptest.NewServer(a)
-		t.Cleanup(model.Close)
-		return a, model.URL
-	}
+	work, m := t.TempDir(), startModel(t, anthropic)
+	deploy := turn{tool: "Bash", input: map[string]any{
+		"command": "deploy() { touch deployed; }; deploy", "description": "Deploys",
+	}}
 	deployed := func() bool { _, err := os.Stat(filepath.Join(work, "deployed")); return err == nil }
-	model, url := stand()
-	close(model.hold)
-	begin := func() <-chan string {
-		done, cmd := make(chan string, 1), start(url, work, "--supervised", "--", "deploy it")
+	for _, decision := range []string{"reject", "approve"} {
+		done, cmd := make(chan string, 1), start(m.url, work, "--supervised", "--", "deploy it")
 		go func() {
 			out, _ := cmd.CombinedOutput()
 			done <- string(out)
 		}()
-		return done
-	}
-	for _, decision := range []string{"reject", "approve"} {
-		done := begin()
+		m.hear()
+		m.says <- deploy
 		mustRun(t, p.dir, "gates", decision, p.pending(t), "--note", "I looked.")
-		if out := <-done; deployed() != (decision == "approve") ||
-			!strings.Contains(out,
-				map[string]string{"approve": `"answer":"It is done."`, "reject": `"answer":"I may not."`}[decision]) {
+		if said := m.hear(); deployed() != (decision == "approve") ||
+			strings.Contains(said, `"is_error":true`) == deployed() {
+			t.Errorf("%s: %s", decision, said)
+		}
+		m.says <- turn{text: "That was to " + decision}
+		if out := <-done; !strings.Contains(out, `"answer":"That was to `+decision) {
 			t.Errorf("%s: %s", decision, out)
 		}
 	}
 	_ = os.Remove(filepath.Join(work, "deployed"))
-	model, url = stand()
-	cmd := start(url, work, "--supervised", "--", "deploy it")
+	cmd := start(m.url, work, "--supervised", "--", "deploy it")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	<-model.heard // it is about to be told to deploy
+	m.hear()
 	p.kill()
-	close(model.hold)
-	for last := range model.heard {
-		if strings.Contains(last, "tool_result") {
-			if !strings.Contains(last, "cannot be asked, so this is refused") || deployed() {
-				t.Errorf("without a server: %s", last)
-			}
-			break
-		}
+	if said := m.say(deploy); !strings.Contains(said, "cannot be asked, so this is refused") || deployed() {
+		t.Errorf("without a server: %s", said)
 	}
 	_ = cmd.Process.Kill() // it would wait for the server, to record the end
 	_ = cmd.Wait()
@@ -223,7 +154,7 @@ func TestRealCLIsTakeOurFlags(t *testing.T) {
 			if exec.CommandContext(t.Context(), command, "--version").Run() != nil {
 				var err error
 				if command, err = exec.LookPath(engine); err != nil {
-					t.Skipf("%s is not installed; scripts/test-tools installs Amp and Gemini CLI where there is Node 20", engine)
+					t.Skipf("%s is not installed; scripts/test-tools installs Amp, Codex and Gemini CLI where there is Node 20", engine)
 				}
 			}
 			dir := t.TempDir()
