@@ -41,7 +41,7 @@ func (s *shell) builtin(a argv, c *Command) bool {
 	case "find":
 		s.find(a)
 	case "ssh":
-		s.ssh(a)
+		s.ssh(a, c)
 	case "git":
 		s.git(a, c)
 	case "apply_patch", "applypatch":
@@ -227,7 +227,7 @@ func firstByte(s string) byte {
 }
 
 // ssh follows the command that runs on the other machine: paths there are read as if they were here.
-func (s *shell) ssh(a argv) {
+func (s *shell) ssh(a argv, c *Command) {
 	args := a.words[1:]
 	for len(args) > 0 && len(args[0].text) > 1 && args[0].text[0] == '-' {
 		takes := len(args[0].text) == 2 && strings.ContainsRune("bcDEeFIiJLlmOopQRSWw", rune(args[0].text[1]))
@@ -241,7 +241,7 @@ func (s *shell) ssh(a argv) {
 	}
 	s.f.addHost(hostOf(args[0].text, true))
 	if len(args) == 1 {
-		if a.in.kind != inputNone {
+		if a.in.kind != inputNone || !c.has("-T", "-N") { // those ask for no terminal, or for no shell
 			s.read(a.in)
 		}
 		return

@@ -104,8 +104,12 @@ func (s *shell) program(a argv) {
 		s.shellProgram(a)
 		return
 	}
-	if flag, ok := interpreters[strings.TrimRight(c.Name, "0123456789.")]; ok {
+	language := strings.TrimRight(c.Name, "0123456789.")
+	if flag, ok := interpreters[language]; ok {
 		s.code(flag, a)
+	}
+	if flags, ok := prompts[language]; ok && a.in.kind == inputNone && onlyHas(c.Args, flags) {
+		s.f.blur(Typed)
 	}
 	s.operands(c)
 }
@@ -202,6 +206,8 @@ func (s *shell) read(in input) {
 		s.f.blur(Encoded)
 	case in.kind == inputUnknown:
 		s.f.blur(Printed)
+	case in.kind == inputNone: // agents type into a shell that waits, and no hook asks about that
+		s.f.blur(Typed)
 	}
 	if in.kind == inputText && !in.decoded {
 		s.sub(func() { s.run(in.text) })
@@ -232,6 +238,8 @@ func (s *shell) shellProgram(a argv) {
 		arg := args[i].text
 		switch {
 		case arg == "--" || arg == "-":
+		case arg == "--version" || arg == "--help":
+			return
 		case strings.HasPrefix(arg, "--"):
 			if arg == "--rcfile" || arg == "--init-file" {
 				i++
@@ -253,9 +261,7 @@ func (s *shell) shellProgram(a argv) {
 			return
 		}
 	}
-	if a.in.kind != inputNone {
-		s.read(a.in)
-	}
+	s.read(a.in)
 }
 
 // shellText follows the words after -c: flags, the text, $0 and its arguments.

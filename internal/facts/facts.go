@@ -202,6 +202,7 @@ const (
 	Eval       Reason = "eval"      // it uses eval
 	Variable   Reason = "variable"  // the command is a variable or a substitution
 	Printed    Reason = "printed"   // a shell runs what another program prints
+	Typed      Reason = "typed"     // a shell or interpreter waits for what is typed into it later
 	Unparsed   Reason = "unparsed"  // the text is not a shell's
 	Language   Reason = "language"  // code in another language that may start programs or delete files
 	Written    Reason = "written"   // it runs a file that it writes itself
@@ -217,6 +218,7 @@ var Reasons = map[Reason]string{
 	Eval:       "it uses eval",
 	Variable:   "a variable or a substitution is used as a command",
 	Printed:    "a shell runs what another program prints",
+	Typed:      "a shell or interpreter waits for what is typed into it later",
 	Unparsed:   "the shell text cannot be parsed",
 	Language:   "it runs code in another language that may start programs or delete files",
 	Written:    "it runs a file that it writes itself",

@@ -62,6 +62,13 @@ func TestFactsOfAShellText(t *testing.T) {
 		{"eval \"$X\"", facts.Facts{Opaque: []facts.Reason{facts.Eval, facts.Variable}}},
 		{"echo eA== | base64 -d | sh", facts.Facts{Opaque: []facts.Reason{facts.Encoded}}},
 		{"if true", facts.Facts{Opaque: []facts.Reason{facts.Unparsed}}},
+		{"sudo -E env A=b bash --norc", facts.Facts{Opaque: []facts.Reason{facts.Typed}}},
+		{"cat | sh", facts.Facts{Opaque: []facts.Reason{facts.Typed}}},
+		{"python3.12 -q", facts.Facts{Opaque: []facts.Reason{facts.Typed}}},
+		{"su - ines", facts.Facts{Opaque: []facts.Reason{facts.Typed}}},
+		{"ssh example.com", facts.Facts{Hosts: []string{"example.com"}, Opaque: []facts.Reason{facts.Typed}}},
+		{"ssh -T git@example.com", facts.Facts{Hosts: []string{"example.com"}}},
+		{"bash --version; python3 -V; node --test; php -i; sudo -l", facts.Facts{}},
 	} {
 		got := of(c.text)
 		ignore := cmpopts.IgnoreFields(facts.Facts{}, "Commands", "Command", "Does", "Base")
@@ -168,6 +175,31 @@ func TestFactsOfTools(t *testing.T) {
 			cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%s %v (want -, got +):\n%s", c.call.Tool, c.call.Arguments, diff)
 		}
+	}
+}
+
+func TestDeletesCoverPlaces(t *testing.T) {
+	base := facts.BaseOf("/srv/app")
+	for text, want := range map[string]bool{
+		"rm -rf .git":                       true,
+		"rm -rf ../app":                     true,
+		"rm -rf .g*":                        true,
+		"find . -name .git -exec rm {} +":   true,
+		"find .. -name .git -delete":        true,
+		"rm -rf ./**/**/.git":               true,
+		"rm -rf *":                          false, // hidden names do not match
+		"find . -name '*.o' -delete":        false,
+		"find src -name .git -exec rm {} +": false,
+		"git clean -fd":                     false,
+		"rm .git/index.lock":                false,
+	} {
+		if got := base.Covers(of(text).Deletes, ".git"); got != want {
+			t.Errorf("%s: %v, of %q", text, got, of(text).Deletes)
+		}
+	}
+	long := "/srv/app/" + strings.Repeat("**/", 1000) + "x"
+	if base.Covers([]string{long}, ".git", "a/b/c/d/e/f") {
+		t.Errorf("a long pattern covers what it does not match")
 	}
 }
 

@@ -259,11 +259,26 @@ func covers(p, place string) bool {
 			return true
 		}
 	}
-	theirs, ours := strings.Split(p, "/"), strings.Split(place, "/")
-	if len(theirs) > len(ours) {
-		return false
-	}
+	return coversParts(strings.Split(p, "/"), strings.Split(place, "/"))
+}
+
+// coversParts is covers for the names between slashes. The pattern ** is any number of folders.
+func coversParts(theirs, ours []string) bool {
 	for i, pattern := range theirs {
+		if pattern == "**" {
+			if i+1 < len(theirs) && theirs[i+1] == "**" { // the same, and many of them would take long
+				return coversParts(theirs[i+1:], ours[i:])
+			}
+			for rest := ours[i:]; !coversParts(theirs[i+1:], rest); rest = rest[1:] {
+				if len(rest) == 0 || strings.HasPrefix(rest[0], ".") {
+					return false
+				}
+			}
+			return true
+		}
+		if i >= len(ours) {
+			return false
+		}
 		if pattern == ours[i] || ours[i] == "*" {
 			continue
 		}

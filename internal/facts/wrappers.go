@@ -131,7 +131,7 @@ func (s *shell) unwrap(w wrapper, a argv) {
 		break
 	}
 	if len(args) == 0 {
-		if w.shell && a.in.kind != inputNone {
+		if w.shell && (a.in.kind != inputNone || asksForShell(a.words)) {
 			s.read(a.in)
 		}
 		return
@@ -147,6 +147,13 @@ func (s *shell) unwrap(w wrapper, a argv) {
 		return
 	}
 	s.program(argv{args, set, a.in})
+}
+
+// asksForShell reports whether a wrapper without a command begins a shell: su does, and sudo if it is told to.
+func asksForShell(words []word) bool {
+	return words[0].text == "su" || slices.ContainsFunc(words, func(w word) bool {
+		return isOneOf("-s -i --shell --login", w.text)
+	})
 }
 
 // isTextFlag reports whether an argument is the flag whose value is a shell text, or a cluster
@@ -173,6 +180,18 @@ var interpreters = map[string]string{
 	"powershell": "-c -Command", "awk": "", "gawk": "", "mawk": "", "nawk": "", "tclsh": "", "Rscript": "-e",
 	"groovy": "-e", "julia": "-e", "xonsh": "-c", "nu": "-c", "emacs": "--eval", "vim": "-c", "vi": "-c",
 	"nvim": "-c", "ex": "-c", "gdb": "-ex", "sqlite3": "-cmd",
+}
+
+// prompts are programs that run what is typed into them if they have no arguments but these.
+var prompts = map[string]string{
+	"python": "-i -u -q -B -", "pypy": "-i -u -", "ipython": "", "node": "-i -", "nodejs": "-i -", "deno": "repl",
+	"perl": "-", "ruby": "-", "irb": "", "php": "-a", "lua": "-i -", "tclsh": "", "julia": "-i -q", "pwsh": "-NoLogo",
+	"powershell": "-NoLogo", "xonsh": "", "nu": "", "gdb": "-q", "sqlite3": "",
+}
+
+// onlyHas reports whether all words are among those that stand in a text, separated by spaces.
+func onlyHas(words []string, among string) bool {
+	return !slices.ContainsFunc(words, func(w string) bool { return !isOneOf(among, w) })
 }
 
 // starts are words of code that starts another program, or deletes something.
