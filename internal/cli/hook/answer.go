@@ -113,24 +113,25 @@ func (c *Call) changed(modified wire.Raw) (input wire.Raw, why string) {
 	}
 	// The policy changes a payload as a whole; a hook can only pass other arguments on.
 	want, err := wire.Members(modified)
-	if err != nil || !isObject(want["arguments"]) || !c.sameBut(want) {
+	arguments, ok := c.withoutFolder(want["arguments"])
+	if err != nil || !isObject(arguments) || !ok || !c.sameBut(want) {
 		return nil, fmt.Sprintf("%s can be given other arguments by a hook, and nothing else can be changed. %s",
 			c.tool.Title, instead)
 	}
-	if wire.Same(want["arguments"], c.input) {
+	if wire.Same(arguments, c.input) {
 		return nil, ""
 	}
 	// Gemini CLI lays the new input over the old one, so an argument cannot be taken away.
 	if c.tool.merges {
 		before, _ := wire.Members(c.input) // it is an object, as the other is
-		after, _ := wire.Members(want["arguments"])
+		after, _ := wire.Members(arguments)
 		for name := range before {
 			if after[name] == nil {
 				return nil, fmt.Sprintf("%s cannot be made to leave the argument %s out. %s", c.tool.Title, name, instead)
 			}
 		}
 	}
-	return want["arguments"], ""
+	return arguments, ""
 }
 
 // sameBut reports whether a payload is the one that was sent, but for its arguments.

@@ -4,6 +4,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -82,5 +84,62 @@ func TestWhatACLISaysTwiceIsRefused(t *testing.T) {
 		return ""
 	}); out.Code != CodeRefuse {
 		t.Errorf("%+v", out)
+	}
+}
+
+// TestAFolderThatAModelChoseIsNotWhereItWorks: Codex tells the folder of the call.
+func TestAFolderThatAModelChoseIsNotWhereItWorks(t *testing.T) {
+	home, link := t.TempDir(), filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(home, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ name, tool, cwd, want string }{
+		{
+			"codex", "Bash", "/srv/other",
+			`{"arguments":{"command":"x","workdir":"/srv/other"},"working_directory":"` + home + `"`,
+		},
+		{"codex", "Bash", link, `{"arguments":{"command":"x"},"working_directory":"` + link + `"`},
+		{"codex", "apply_patch", "/srv/other", `{"arguments":{"command":"x"},"working_directory":"/srv/other"`},
+		{"claude-code", "Bash", "/srv/other", `{"arguments":{"command":"x"},"working_directory":"/srv/other"`},
+	} {
+		text, err := wire.Marshal(map[string]any{
+			"session_id": "s", "hook_event_name": "PreToolUse", "tool_name": c.tool, "cwd": c.cwd,
+			"tool_input": map[string]any{"command": "x"},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		call, err := Named(c.name).Read(text, func(string) string { return home })
+		if err != nil {
+			t.Fatal(err)
+		}
+		delete(call.Event.Payload.(payload), "tool_name")
+		got, err := wire.Marshal(call.Event.Payload)
+		if err != nil || string(got) != c.want+"}" {
+			t.Errorf("%s %s: %v %s", c.name, c.tool, err, got)
+		}
+	}
+}
+
+func TestAPolicyCanChangeACallInAFolderButNotTheFolder(t *testing.T) {
+	text := strings.Replace(aboutToRun, `"tool_name"`, `"cwd":"/srv/other","tool_name"`, 1)
+	call, err := Named("codex").Read([]byte(text), func(string) string { return t.TempDir() })
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent, err := wire.Marshal(call.Event.Payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for change, want := range map[[2]string]string{
+		{"x", "x"}:                  "{}",
+		{"make test", "make clean"}: `"permissionDecision":"allow","updatedInput":{"command":"make clean"}`,
+		{"/srv/other", "/srv/app"}:  `"permissionDecision":"deny"`,
+	} {
+		modified := strings.ReplaceAll(string(sent), change[0], change[1])
+		out := call.Answer(ahp.Decision{Word: "modify", ModifiedPayload: []byte(modified)})
+		if !strings.Contains(string(out.Stdout), want) {
+			t.Errorf("%s: %s", change, out.Stdout)
+		}
 	}
 }

@@ -98,7 +98,7 @@ func (f *asker) respond(ctx context.Context, t *Tool, via string) Output {
 	}
 	// A hook that still waits after a second waits for a person, and gives its memory back.
 	defer time.AfterFunc(time.Second, command.Thrift).Stop() // by then it waits
-	return f.answer(reading, t, text, os.Getenv)
+	return f.answer(reading, t, text, environment)
 }
 
 // answer is what the CLI is told. Whatever goes wrong, a question is answered with a

@@ -7,6 +7,7 @@
 //
 //	command.go   `signalbox hook`: one call of a CLI, install, uninstall
 //	tools.go     Claude Code, Codex, Gemini CLI and Amp: what they write
+//	folder.go    where an agent works, if a CLI tells where its call would run
 //	answer.go    the same CLIs: what they read
 //	settings.go  what is registered, and where
 //	jsonc.go     edits of JSON with comments that leave the rest as it is

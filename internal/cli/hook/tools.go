@@ -26,6 +26,8 @@ type Tool struct {
 	// merges says that another input is laid over the old one, so that no argument can be
 	// removed.
 	merges bool
+	// callFolder says that the CLI tells which folder a shell would run in, and not where the agent works.
+	callFolder bool
 	// delegate says that the CLI asks with environment variables and reads exit codes.
 	delegate bool
 	settings settings
@@ -57,7 +59,7 @@ var Tools = []*Tool{
 		},
 	},
 	{
-		Name: "codex", Title: "Codex", deny: "block", preTool: claudePreTool,
+		Name: "codex", Title: "Codex", deny: "block", preTool: claudePreTool, callFolder: true,
 		events: []event{
 			{"PreToolUse", ahp.PreAction},
 			{"UserPromptSubmit", ahp.PrePrompt},
@@ -151,6 +153,8 @@ type Call struct {
 	// name and input are those of the tool that is about to be used.
 	name  string
 	input wire.Raw
+	// folder is the one that placeCall added to the arguments, nil if it did not.
+	folder wire.Raw
 }
 
 // Asks reports whether the CLI waits for a decision.
@@ -206,7 +210,8 @@ func (t *Tool) Read(stdin []byte, getenv func(string) string) (*Call, error) {
 	}
 	switch kind {
 	case ahp.PreAction:
-		c.Event.Payload = payload{"tool_name": g.Tool, "arguments": g.Input}.with("working_directory", g.CWD)
+		arguments, workplace := c.placeCall(g.CWD, getenv(folderVariable))
+		c.Event.Payload = payload{"tool_name": g.Tool, "arguments": arguments}.with("working_directory", workplace)
 	case ahp.PrePrompt:
 		c.Event.Payload = payload{"prompt": g.Prompt}.with("working_directory", g.CWD)
 	case ahp.PostAction:
@@ -229,7 +234,7 @@ func (t *Tool) Read(stdin []byte, getenv func(string) string) (*Call, error) {
 
 // Variables are the environment variables that Read looks at, for hooks that hand their
 // call over.
-var Variables = []string{toolVariable, threadVariable}
+var Variables = []string{toolVariable, threadVariable, folderVariable}
 
 const (
 	toolVariable   = "AGENT_TOOL_NAME"

@@ -36,7 +36,7 @@ func askDesk(ctx context.Context, t *Tool, text []byte, socket string) Output {
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })()
 	env := map[string]string{}
 	for _, name := range Variables {
-		env[name] = os.Getenv(name)
+		env[name] = environment(name)
 	}
 	if err := writeCall(conn, handedCall{t.Name, text, env}); err != nil {
 		return refuse(err)
