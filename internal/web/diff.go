@@ -24,7 +24,7 @@ var hunkForm = regexp.MustCompile(`^@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@`)
 func sideBySide(text string) []diffRow {
 	d := differ{}
 	for line := range strings.Lines(text) {
-		d.addLine(strings.TrimRight(line, "\r\n"))
+		d.addLine(strings.TrimSuffix(line, "\n"))
 	}
 	d.flush()
 	return d.rows

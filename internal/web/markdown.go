@@ -6,6 +6,8 @@ import (
 	"html/template"
 	"strings"
 
+	"signalbox/internal/show"
+
 	"github.com/yuin/goldmark"
 	"github.com/yuin/goldmark/ast"
 	"github.com/yuin/goldmark/extension"
@@ -27,12 +29,12 @@ import (
 // HTML nor reads attributes, so no name, id, class or handler is an agent's. The one attribute
 // that is, href, has an http or https address (webLink), escaped. FuzzMarkdown checks this.
 func markdown(source string) (shown template.HTML) {
+	source = show.Lines(source)
 	defer func() {
 		if recover() != nil { // a fault of the parser must not hide the gate that waits
 			shown = plainText(source)
 		}
 	}()
-	source = strings.ReplaceAll(source, "\r\n", "\n")
 	// Checked before parsing: the cost is in the parser.
 	if strings.Count(source, "[") > maxLinks {
 		return plainText(source)

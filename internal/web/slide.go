@@ -8,6 +8,8 @@ import (
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 	"signalbox/internal/roster"
+	"signalbox/internal/show"
+	"signalbox/internal/wire"
 )
 
 // slide is one gate with everything that somebody needs to decide: what is proposed, why it waits,
@@ -132,7 +134,7 @@ func modifiable(g *gate.Gate) string {
 	// A step can be approved with other arguments; the artifact is the step's payload.
 	case "ahp":
 		if len(g.Artifacts) == 1 {
-			return pretty(g.Artifacts[0])
+			return pretty(wire.Raw(show.JSON(g.Artifacts[0]))) // a form sends back what stands in it
 		}
 	case "task":
 		return "{\n  \"action\": \"resume\",\n  \"reset_reject_count\": true\n}"

@@ -134,6 +134,7 @@ func (w *Web) parse() (map[string]*template.Template, error) {
 		if pages[name], err = own.ParseFS(templateFiles, file); err != nil {
 			return nil, err
 		}
+		makeVisible(pages[name])
 	}
 	return pages, nil
 }

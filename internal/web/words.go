@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"signalbox/internal/address"
+	"signalbox/internal/show"
 	"signalbox/internal/wire"
 )
 
@@ -17,6 +18,9 @@ import (
 // themselves; all others return text, which html/template escapes.
 func (w *Web) functions() template.FuncMap {
 	return template.FuncMap{
+		"visible":  visible,
+		"lines":    lines,
+		"exact":    exact,
 		"icon":     icon,
 		"when":     func(t any) template.HTML { return when(w.Now(), t) },
 		"ref":      ref,
@@ -102,14 +106,14 @@ func short(id string) string {
 
 // ref is a long id, shortened, with a button that copies all of it.
 func ref(id string) template.HTML {
-	whole := html.EscapeString(id)
-	return template.HTML(`<span class="ref"><code title="` + whole + `">` + html.EscapeString(short(id)) +
+	whole := html.EscapeString(show.Text(id))
+	return template.HTML(`<span class="ref"><code title="` + whole + `">` + html.EscapeString(show.Text(short(id))) +
 		`</code>` + //nolint:gosec // escaped
-		`<button type="button" class="copy" data-copy="` + whole + `" aria-label="Copy ` + whole + `" hidden>` +
+		`<button type="button" class="copy" data-copy="` + html.EscapeString(id) + `" aria-label="Copy ` + whole + `" hidden>` +
 		string(icon("copy")) + `</button></span>`)
 }
 
-// num is a number with narrow spaces between thousands.
+// num is a number with commas between thousands, as commands write it.
 func num(n any) string {
 	text := fmt.Sprint(n)
 	digits := strings.TrimPrefix(text, "-")
@@ -120,7 +124,7 @@ func num(n any) string {
 	var b strings.Builder
 	for i, c := range digits {
 		if i > 0 && (len(digits)-i)%3 == 0 {
-			b.WriteRune('\u202f')
+			b.WriteByte(',')
 		}
 		b.WriteRune(c)
 	}
@@ -158,7 +162,7 @@ func pretty(raw any) string {
 // cut is the beginning of a text, on one line, with an ellipsis if something is missing. most
 // counts characters.
 func cut(most int, text string) string {
-	text = strings.Join(strings.Fields(text), " ")
+	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == ' ' }), " ")
 	runes := []rune(text)
 	if len(runes) <= most {
 		return text
