@@ -113,7 +113,7 @@ func printAgent(w output.Printer, g roster.Agent) {
 		{"added", g.AddedAt.Format("2006-01-02 15:04:05 MST") + " (" + output.Since(g.AddedAt) + ")"},
 		{"labels", labels(g.Labels)},
 	} {
-		w.Print("%-10s %s", row[0], output.Printable(cmp.Or(row[1], "none")))
+		w.Print("%-10s %s", row[0], cmp.Or(row[1], "none"))
 	}
 	// Retired keys stay listed: others still verify with them what the agent signed
 	// earlier.

@@ -42,10 +42,10 @@ func Main(args []string, in io.Reader, out, errOut io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait
-	root := newRoot(&command.App{In: in, Out: output.Printer{Writer: out}, Err: output.Printer{Writer: errOut}})
+	root := newRoot(&command.App{In: in, Out: output.NewPrinter(out), Err: output.NewPrinter(errOut)})
 	root.SetArgs(args)
 	if err := root.ExecuteContext(ctx); err != nil {
-		return command.Report(errOut, err)
+		return command.Report(output.NewPrinter(errOut), err)
 	}
 	return 0
 }
@@ -61,8 +61,8 @@ func newRoot(a *command.App) *cobra.Command {
 	// cobra would print its own text and the whole usage after every error.
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetIn(a.In)
-	root.SetOut(a.Out)
-	root.SetErr(a.Err)
+	root.SetOut(a.Out.Exactly())
+	root.SetErr(a.Err.Exactly())
 	root.SetFlagErrorFunc(command.FlagError)
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.Server, "server", "", "the server's address (SIGNALBOX_SERVER)")
@@ -147,7 +147,7 @@ func groups(a *command.App) []*cobra.Command {
 // Commands returns the tree of commands for programs that describe it, such as the
 // generator of the man pages. It is not meant to be executed.
 func Commands() *cobra.Command {
-	out, errOut := output.Printer{Writer: os.Stdout}, output.Printer{Writer: os.Stderr}
+	out, errOut := output.NewPrinter(os.Stdout), output.NewPrinter(os.Stderr)
 	return newRoot(&command.App{In: os.Stdin, Out: out, Err: errOut})
 }
 

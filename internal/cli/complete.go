@@ -18,6 +18,7 @@ import (
 	"signalbox/internal/run"
 	"signalbox/internal/run/engine"
 	"signalbox/internal/server"
+	"signalbox/internal/show"
 	"signalbox/internal/task"
 )
 
@@ -95,7 +96,7 @@ func operatorNames(l roster.OperatorList) []cobra.Completion {
 // described is a value with a text beside it. Agents write titles and prompts, and choose
 // some of the ids, so control characters are replaced in both.
 func described(value, text string) cobra.Completion {
-	return cobra.CompletionWithDesc(output.Printable(value), output.Shorten(output.Printable(output.OneLine(text)), 60))
+	return cobra.CompletionWithDesc(show.Text(value), output.Shorten(show.Text(output.OneLine(text)), 60))
 }
 
 // fixed always offers the same words. It needs no server.

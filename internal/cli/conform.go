@@ -119,7 +119,7 @@ func (k *conformCommands) newHarness() *command.Command {
 	fixture := c.Flags().Bool("fixture", false, "print the policy under which the cases hold, and run nothing")
 	c.RunE = func(c *command.Command, args []string) error {
 		if *fixture {
-			_, err := k.Out.Write(conform.HarnessPolicy())
+			_, err := k.Out.Exactly().Write(conform.HarnessPolicy())
 			return err
 		}
 		if len(args) == 0 {
@@ -324,7 +324,7 @@ func printConform(w output.Printer, r conform.Report) {
 	for _, c := range r.Cases {
 		switch c.Outcome {
 		case "failed":
-			w.Print("FAILED %s: %s", c.Name, output.Printable(output.OneLine(c.Problem)))
+			w.Print("FAILED %s: %s", c.Name, output.OneLine(c.Problem))
 		case "skipped":
 			if skipped[c.Problem] == 0 {
 				reasons = append(reasons, c.Problem)
@@ -337,7 +337,7 @@ func printConform(w output.Printer, r conform.Report) {
 	}
 	if len(r.Open) > 0 {
 		w.Print("%s left open, for an operator to reject: %s",
-			output.Count(len(r.Open), "gate"), output.Printable(strings.Join(r.Open, " ")))
+			output.Count(len(r.Open), "gate"), strings.Join(r.Open, " "))
 	}
 	w.Print("%d passed, %d failed", r.Passed, r.Failed)
 }

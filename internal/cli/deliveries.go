@@ -73,7 +73,7 @@ func printDelivery(w output.Printer, d deliver.Detail) {
 	w.Field("behind", d.Behind)
 	w.Field("error", d.LastError)
 	for _, e := range d.Events {
-		w.Line(fmt.Sprintf("  %s  %-10s %s", e.At.Local().Format(time.DateTime), e.Kind, output.Printable(e.Text)))
+		w.Line(fmt.Sprintf("  %s  %-10s %s", e.At.Local().Format(time.DateTime), e.Kind, e.Text))
 	}
 }
 

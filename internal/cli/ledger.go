@@ -79,7 +79,7 @@ func printEntry(a *command.App, e ledger.EntryView, body bool) error {
 		case len(e.RawBody) > 0:
 			w.Print("        (%d bytes)", len(e.RawBody))
 		default:
-			w.Print("        %s", output.Printable(string(e.Body)))
+			w.Print("        %s", string(e.Body))
 		}
 	})
 }

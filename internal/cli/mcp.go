@@ -51,7 +51,7 @@ The key of the agent is given with --key or in SIGNALBOX_TOKEN.`,
 		if err := (&api.Client{Base: base, Token: *key}).Call(c.Context(), api.Get("/amp/me"), &task.Me{}); err != nil {
 			return err
 		}
-		return mcp.Bridge(c.Context(), base, *key, io.NopCloser(a.In), nopWriteCloser{a.Out})
+		return mcp.Bridge(c.Context(), base, *key, io.NopCloser(a.In), nopWriteCloser{a.Out.Exactly()})
 	}
 	return c
 }

@@ -51,7 +51,7 @@ func pointOut(a *command.App, name string, source []byte, err error) error {
 		if p.Line <= len(lines) {
 			// A tab counts as one column, so it is printed as one space; the caret then
 			// stands right.
-			line := output.Printable(strings.ReplaceAll(lines[p.Line-1], "\t", " "))
+			line := strings.ReplaceAll(lines[p.Line-1], "\t", " ")
 			a.Err.Print("%6d | %s\n       | %s^ %s",
 				p.Line, line, strings.Repeat(" ", max(0, p.Column-1)), p.Hint)
 		}
@@ -173,7 +173,7 @@ func newPolicyShow(a *command.App) *command.Command {
 		}
 		return command.Ask(c.Context(), a, api.Get(fmt.Sprintf("/ops/policy/versions/%d", *number)),
 			func(w output.Printer, v rulebook.FullVersion) {
-				_, _ = io.WriteString(w, v.Source)
+				_, _ = io.WriteString(w.Exactly(), v.Source)
 			})
 	}
 	return c

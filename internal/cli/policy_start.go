@@ -152,7 +152,7 @@ func printExplained(w output.Printer, x rulebook.Explained) {
 		for _, fact := range x.Facts.Lines() {
 			name := fact.Name
 			for _, value := range fact.Values {
-				w.Print("  %-8s  %s", name, output.Printable(value))
+				w.Print("  %-8s  %s", name, value)
 				name = ""
 			}
 		}

@@ -27,7 +27,7 @@ The first start creates everything it needs in the data folder.`,
 		if err != nil {
 			return err
 		}
-		s, err := server.New(c.Context(), config, server.Logger(config, a.Err.Writer))
+		s, err := server.New(c.Context(), config, server.Logger(config, a.Err.Exactly()))
 		if err != nil {
 			return err
 		}

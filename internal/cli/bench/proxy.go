@@ -49,7 +49,7 @@ alike. Prints the medians of the rounds, and the ratio to the bare proxy.`,
 	_ = c.Flags().MarkHidden("bare")
 	c.RunE = func(c *command.Command, _ []string) error {
 		if *bare != "" {
-			return serveBare(c.Context(), a.Out, *bare)
+			return serveBare(c.Context(), a.Out.Exactly(), *bare)
 		}
 		if *rounds < 1 || *duration <= 0 {
 			return command.Usage("--rounds takes 1 or more, and --duration a time such as 45s.")

@@ -139,8 +139,7 @@ func (a *App) Show(v any, text func(w output.Printer)) error {
 	if err != nil {
 		return err
 	}
-	_, err = a.Out.Write(append(data, '\n'))
-	return err
+	return a.Out.JSON(data)
 }
 
 // ReadFile reads a file that was named, or standard input for "-".
@@ -184,7 +183,7 @@ func (a *App) Download(ctx context.Context, r api.Request, path, check string) e
 	}
 	defer func() { _ = res.Body.Close() }()
 	if path == "" {
-		_, err = io.Copy(a.Out, res.Body)
+		_, err = io.Copy(a.Out.Exactly(), res.Body)
 		return api.BrokeOff(err)
 	}
 	n, err := save(path, res.Body)

@@ -3,11 +3,11 @@ package command
 import (
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
 	"signalbox/internal/cli/api"
+	"signalbox/internal/cli/output"
 	"signalbox/internal/fault"
 	"signalbox/internal/task/amp"
 )
@@ -52,25 +52,25 @@ var refusedCodes = []fault.Code{fault.Code(amp.AuthPolicy), fault.Code(amp.PlanN
 // Report prints an error for a person and returns the exit code. The cause is printed
 // too, on one line: the person at the terminal is the one who can act on "permission
 // denied".
-func Report(w io.Writer, err error) int {
+func Report(w output.Printer, err error) int {
 	if x, ok := errors.AsType[exitError](err); ok {
 		if x.text != "" {
-			_, _ = fmt.Fprintln(w, x.text)
+			w.Print("%s", output.Lines(x.text))
 		}
 		return x.code
 	}
 	if u, ok := errors.AsType[usageError](err); ok {
-		_, _ = fmt.Fprintf(w, "signalbox: %s\n", u.text)
+		w.Print("signalbox: %s", output.Lines(u.text))
 		return ExitUsage
 	}
 	e, known := errors.AsType[*fault.Error](err)
 	if !known {
-		_, _ = fmt.Fprintf(w, "signalbox: %s\n", err)
+		w.Print("signalbox: %s", output.Lines(err.Error()))
 		return ExitFailed
 	}
-	_, _ = fmt.Fprintf(w, "signalbox: %s\n", e.Message)
+	w.Print("signalbox: %s", output.Lines(e.Message))
 	if e.Cause != nil {
-		_, _ = fmt.Fprintf(w, "  cause: %s\n", strings.ReplaceAll(e.Cause.Error(), "\n", " "))
+		w.Print("  cause: %s", strings.ReplaceAll(e.Cause.Error(), "\n", " "))
 	}
 	_, byRule := e.Details["rule"]
 	switch {

@@ -7,6 +7,7 @@ import (
 
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
+	"signalbox/internal/cli/output"
 	"signalbox/internal/fault"
 )
 
@@ -23,7 +24,7 @@ func TestAnErrorChoosesItsExitCode(t *testing.T) {
 		{errors.New("plain"), 1, "signalbox: plain\n"},
 	} {
 		var out bytes.Buffer
-		if code := command.Report(&out, c.err); code != c.code || out.String() != c.says {
+		if code := command.Report(output.NewPrinter(&out), c.err); code != c.code || out.String() != c.says {
 			t.Errorf("%v: exit code %d, %q", c.err, code, out.String())
 		}
 	}

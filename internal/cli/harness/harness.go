@@ -40,7 +40,7 @@ While the server cannot be reached, every event that asks for a decision is deni
 		if *key == "" {
 			*key = Key()
 		}
-		p := newPipe(a.Out, func(ctx context.Context) (ahp.Stream, error) { return dial(ctx, a, *key) })
+		p := newPipe(a.Out.Exactly(), func(ctx context.Context) (ahp.Stream, error) { return dial(ctx, a, *key) })
 		return p.run(c.Context(), a.In)
 	}
 	return c

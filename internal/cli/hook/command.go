@@ -76,7 +76,7 @@ func newHook(a *command.App, t *Tool) *command.Command {
 	c.Flags().BoolVar(&f.final, "final", false, "an approval is final: the CLI does not ask its own permissions")
 	c.RunE = func(c *command.Command, _ []string) error {
 		out := f.respond(c.Context(), t, *via)
-		_, _ = a.Out.Write(out.Stdout)
+		_, _ = a.Out.Exactly().Write(out.Stdout)
 		if out.Code != CodeGoOn {
 			return command.Exit(out.Code, out.Stderr)
 		}

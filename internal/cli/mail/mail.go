@@ -271,7 +271,7 @@ func (s status) print(w output.Printer) {
 	w.Print("agent        %s\nfolder       %s\nfingerprint  %s\ninbox        %d unread of %d",
 		s.Name, s.Dir, s.Fingerprint, s.Unread, s.Messages)
 	for _, path := range s.Damaged {
-		w.Print("damaged      %s", output.Printable(path))
+		w.Print("damaged      %s", path)
 	}
 	// An agent without an address gets a sentence in place of an empty table.
 	rows := make([][]string, len(s.Registrations))
@@ -307,7 +307,7 @@ own. Then accept it with this command: mail that you fetch from then on is trust
 			return err
 		}
 		return m.Show(t, func(w output.Printer) {
-			w.Print("The key of %s is %s now; it was %s.", output.Printable(t.Address), t.Now, t.Before)
+			w.Print("The key of %s is %s now; it was %s.", t.Address, t.Now, t.Before)
 		})
 	}
 	return m.WithJSON(c)

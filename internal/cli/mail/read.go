@@ -99,7 +99,7 @@ disk before it is acknowledged.`,
 		return m.Show(answer, func(w output.Printer) {
 			printLetters(w, all, "No new mail.")
 			for _, problem := range append(got.Refused, failed...) {
-				m.Err.Print("signalbox: %s", output.Printable(problem))
+				m.Err.Print("signalbox: %s", problem)
 			}
 		})
 	}
@@ -146,7 +146,7 @@ func (m *commands) newInbox() *command.Command {
 			func(w output.Printer) {
 				printLetters(w, list, "No messages. `signalbox mail fetch` fetches new ones, and --all lists read ones too.")
 				for _, path := range damaged {
-					m.Err.Print("signalbox: %s is damaged", output.Printable(path))
+					m.Err.Print("signalbox: %s is damaged", path)
 				}
 			})
 	}
@@ -233,7 +233,7 @@ func (m *commands) showMessage(one *mailbox.Message) error {
 			{"trust", trust},
 		} {
 			if row[1] != "" {
-				w.Print("%-9s %.300s", row[0], output.Printable(row[1]))
+				w.Print("%-9s %.300s", row[0], row[1])
 			}
 		}
 		w.Print("\n%s", output.Lines(one.Text()))
@@ -293,7 +293,7 @@ func (m *commands) newDownload() *command.Command {
 		}
 		return m.Show(map[string]any{"files": files}, func(w output.Printer) {
 			for _, path := range files {
-				w.Print("%s", output.Printable(path))
+				w.Print("%s", path)
 			}
 		})
 	}

@@ -120,17 +120,17 @@ func (m *commands) send(c *command.Command, b *mailbox.Box, d mailbox.Draft) err
 		return err
 	}
 	return m.Show(r, func(w output.Printer) {
-		_, _ = fmt.Fprintf(w, "%s to %s is %s", r.ID, r.To, r.Status)
+		by := ""
 		if r.Method != "" {
-			_, _ = fmt.Fprintf(w, " (%s)", r.Method)
+			by = fmt.Sprintf(" (%s)", r.Method)
 		}
-		w.Print("")
+		w.Print("%s to %s is %s%s", r.ID, r.To, r.Status, by)
 		// A held message is no failure: the exit code is 0, and the gate says what it waits for.
 		if r.GateID != "" {
-			w.Print("It waits for a person's decision, %s.", output.Printable(r.GateID))
+			w.Print("It waits for a person's decision, %s.", r.GateID)
 		}
 		for _, warning := range r.Warnings {
-			w.Print("Warning: %s", output.Printable(warning))
+			w.Print("Warning: %s", warning)
 		}
 	})
 }

@@ -8,23 +8,44 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	"signalbox/internal/show"
 )
 
 // Printer writes for people. Errors of writing are dropped: whoever closed the terminal
 // or the pipe does not read, and a command should still finish what it is doing.
-type Printer struct{ io.Writer }
+type Printer struct{ w io.Writer }
 
-// Print writes a line, in the form of fmt.Printf.
-func (p Printer) Print(format string, args ...any) { _, _ = fmt.Fprintf(p, format+"\n", args...) }
+// NewPrinter makes a printer.
+func NewPrinter(w io.Writer) Printer { return Printer{w} }
+
+// Exactly is where bytes go that are written as they are: exports, JSON that was escaped, and what
+// another program writes. An architecture test lists who may use it.
+func (p Printer) Exactly() io.Writer { return p.w }
+
+// Print writes a line, in the form of fmt.Printf. Texts among the arguments are made visible as one
+// line, since most of them are an agent's; those of several lines go through Lines first.
+func (p Printer) Print(format string, args ...any) {
+	for i := range args {
+		args[i] = visible(args[i])
+	}
+	_, _ = fmt.Fprintf(p.w, format+"\n", args...)
+}
+
+// JSON writes a document on one line. What a terminal would not show as it is, is escaped.
+func (p Printer) JSON(document []byte) error {
+	_, err := p.w.Write(append(show.JSON(document), '\n'))
+	return err
+}
 
 // Line prints one line of a list. On a terminal it is cut to the terminal's width, so that each entry
-// of the list takes one line. Escape sequences in the text do no harm.
+// of the list takes one line.
 func (p Printer) Line(text string) {
-	text = Printable(text)
+	text = show.Text(text)
 	if room := p.TerminalWidth(); room > 0 {
 		text = Shorten(text, room)
 	}
-	p.Print("%s", strings.TrimRight(text, " "))
+	p.Print("%s", Shown(strings.TrimRight(text, " ")))
 }
 
 // Rows makes one R of every element of a list, such as a row of a table.
@@ -40,7 +61,7 @@ func Rows[T, R any](list []T, row func(T) R) []R {
 // value of several lines stays in its column.
 func (p Printer) Field(name, value string) {
 	if value != "" {
-		p.Print("%-10s %s", name, strings.ReplaceAll(Lines(value), "\n", "\n           "))
+		p.Print("%-10s %s", name, Shown(strings.ReplaceAll(string(Lines(value)), "\n", "\n           ")))
 	}
 }
 

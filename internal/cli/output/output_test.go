@@ -35,12 +35,12 @@ func TestSince(t *testing.T) {
 func TestATableWithoutRowsSaysSo(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	output.Printer{Writer: &out}.Table("There are none.", []string{"A", "B"}, nil)
+	output.NewPrinter(&out).Table("There are none.", []string{"A", "B"}, nil)
 	if out.String() != "There are none.\n" {
 		t.Errorf("%q", out.String())
 	}
 	out.Reset()
-	output.Printer{Writer: &out}.Table("", []string{"A", "LONG"}, [][]string{{"wide cell", ""}, {"x", "y"}})
+	output.NewPrinter(&out).Table("", []string{"A", "LONG"}, [][]string{{"wide cell", ""}, {"x", "y"}})
 	if want := "A          LONG\nwide cell\nx          y\n"; out.String() != want {
 		t.Errorf("%q, want %q", out.String(), want)
 	}
@@ -49,10 +49,10 @@ func TestATableWithoutRowsSaysSo(t *testing.T) {
 func TestATableIsNotFakedByWhatIsInIt(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	output.Printer{Writer: &out}.Table("", []string{"NAME", "ROLE"},
+	output.NewPrinter(&out).Table("", []string{"NAME", "ROLE"},
 		[][]string{{"a\nroot  admin", "x"}, {"b\x1b[2J", "x"}, {"c\tadmin", "x"}, {"\u202etoor", "x"}})
-	if want := "NAME           ROLE\na\uFFFDroot  admin  x\nb\uFFFD[2J          x\n" +
-		"c\uFFFDadmin        x\n\uFFFDtoor          x\n"; out.String() != want {
+	if want := "NAME                  ROLE\na⟨U+000A⟩root  admin  x\nb⟨U+001B⟩[2J          x\n" +
+		"c⟨U+0009⟩admin        x\n⟨U+202E⟩toor          x\n"; out.String() != want {
 		t.Errorf("%q, want %q", out.String(), want)
 	}
 }

@@ -1,30 +1,41 @@
 package output
 
 import (
+	"fmt"
+	"reflect"
 	"strings"
-	"unicode"
+
+	"signalbox/internal/show"
 )
 
-// Printable replaces control characters and controls of text direction. Agents choose
-// names and titles; none of them may move the cursor, reverse the text around it, or
-// fake a row or a column. A line break counts too: use Lines for text that may have
-// several.
-func Printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
-			return unicode.ReplacementChar
-		}
-		return r
-	}, text)
-}
+// Shown is a text that can be printed as it is: it was made visible, or it is our own.
+type Shown string
 
-// Lines is Printable for a text of several lines, which keeps them.
-func Lines(text string) string {
-	lines := strings.Split(text, "\n")
-	for i := range lines {
-		lines[i] = Printable(strings.ReplaceAll(strings.TrimRight(lines[i], "\r"), "\t", "    "))
+// Lines is a text of several lines, made visible, which keeps them.
+func Lines(text string) Shown { return Shown(strings.ReplaceAll(show.Lines(text), "\t", "    ")) }
+
+// visible is an argument of Print as it is printed.
+func visible(arg any) any {
+	switch v := arg.(type) {
+	case Shown:
+		return string(v)
+	case error:
+		return show.Text(v.Error())
+	case fmt.Stringer:
+		return show.Text(v.String())
 	}
-	return strings.Join(lines, "\n")
+	switch v := reflect.ValueOf(arg); v.Kind() {
+	case reflect.String:
+		return show.Text(v.String())
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			return show.Text(string(v.Bytes()))
+		}
+		return show.Text(fmt.Sprint(arg))
+	case reflect.Map, reflect.Struct, reflect.Pointer:
+		return show.Text(fmt.Sprint(arg))
+	}
+	return arg
 }
 
 // OneLine is a text without its line breaks and its runs of spaces.

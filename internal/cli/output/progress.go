@@ -18,8 +18,8 @@ type Progress struct {
 }
 
 // NewProgress begins to show the progress of something that begins now.
-func NewProgress(w io.Writer) *Progress {
-	return &Progress{w: w, terminal: IsTerminal(w), began: time.Now(), last: time.Now()}
+func NewProgress(p Printer) *Progress {
+	return &Progress{w: p.w, terminal: IsTerminal(p), began: time.Now(), last: time.Now()}
 }
 
 // Say shows a line, unless the one before was shown a moment ago.
@@ -61,7 +61,7 @@ func (p *Progress) End() {
 // IsTerminal reports whether a reader or a writer is a terminal.
 func IsTerminal(stream any) bool {
 	if p, ok := stream.(Printer); ok {
-		stream = p.Writer
+		stream = p.w
 	}
 	f, ok := stream.(*os.File)
 	if !ok {

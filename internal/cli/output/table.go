@@ -6,6 +6,8 @@ import (
 	"strings"
 	"unicode"
 
+	"signalbox/internal/show"
+
 	"golang.org/x/term"
 	"golang.org/x/text/width"
 )
@@ -53,7 +55,7 @@ func Shorten(text string, room int) string {
 // TerminalWidth is how many columns the terminal behind a printer has, or 0 if the output goes to
 // a file or a pipe. What is written there is never cut: a program may read it.
 func (p Printer) TerminalWidth() int {
-	file, ok := p.Writer.(*os.File)
+	file, ok := p.w.(*os.File)
 	if !ok {
 		return 0
 	}
@@ -74,7 +76,7 @@ func (p Printer) Table(none string, header []string, rows [][]string) {
 	all := [][]string{header}
 	widths := make([]int, len(header))
 	for _, row := range rows {
-		all = append(all, Rows(row, Printable))
+		all = append(all, Rows(row, show.Text))
 	}
 	for _, row := range all {
 		for i, cell := range row {
@@ -90,7 +92,7 @@ func (p Printer) Table(none string, header []string, rows [][]string) {
 			cell = Shorten(cell, widths[i])
 			line.WriteString(cell + strings.Repeat(" ", widths[i]-Width(cell)+gap))
 		}
-		p.Print("%s", strings.TrimRight(line.String(), " "))
+		p.Print("%s", Shown(strings.TrimRight(line.String(), " ")))
 	}
 }
 

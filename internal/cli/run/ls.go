@@ -2,6 +2,7 @@ package run
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -91,7 +92,7 @@ func printEvents(ctx context.Context, a *command.App, r run.Run, after int64, fo
 		err := readEvents(ctx, a, r.ID, &after, follow, func(line []byte, n run.Numbered, event engine.Event) {
 			ended = event.Type == engine.Completed
 			if a.JSON {
-				_, _ = a.Out.Write(line)
+				_ = a.Out.JSON(bytes.TrimSuffix(line, []byte("\n")))
 			} else {
 				printNumbered(a.Out, e, n, event)
 			}

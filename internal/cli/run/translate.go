@@ -43,7 +43,7 @@ func newTranslate(a *command.App) *command.Command {
 				return command.Usage("%s", fault.From(err).Message)
 			}
 		}
-		return translate(a.In, a.Out, e, job)
+		return translate(a.In, a.Out.Exactly(), e, job)
 	}
 	return c
 }

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"signalbox/internal/cli/output"
 	"signalbox/internal/run/engine"
 	"signalbox/internal/run/process"
+	"signalbox/internal/show"
 )
 
 // shownActions is how many of the last actions a terminal shows.
@@ -78,7 +80,7 @@ func (v *view) event(e engine.Event, u engine.Usage) {
 	v.usage = u
 	if v.app.JSON {
 		v.line, _ = e.Line(v.line[:0])
-		_, _ = v.app.Out.Write(v.line)
+		_ = v.app.Out.JSON(bytes.TrimSuffix(v.line, []byte("\n")))
 		return
 	}
 	// A turn is not an action that people think of as one.
@@ -124,7 +126,7 @@ func (v *view) draw() {
 	}
 	v.drawn = 1 + len(v.actions)
 	b.WriteString("\x1b[?7h")
-	_, _ = io.WriteString(v.app.Err, b.String())
+	_, _ = io.WriteString(v.app.Err.Exactly(), b.String())
 }
 
 // erase moves up over what was drawn, and clears it.
@@ -157,9 +159,8 @@ func elapsed(d time.Duration) string {
 	return fmt.Sprintf("%dm %02ds", int(d.Minutes()), int(d.Seconds())%60)
 }
 
-// actionLine is an action on one line. Titles come from agents, so control characters
-// are taken out.
-func actionLine(e engine.Event) string {
+// actionLine is an action on one line.
+func actionLine(e engine.Event) output.Shown {
 	// The marks are those of the tools that people know these streams from.
 	mark := map[engine.Phase]string{engine.Begun: "▸", engine.Updated: "↻", engine.Done: "✓"}[e.Phase]
 	if e.OK != nil && !*e.OK {
@@ -170,7 +171,7 @@ func actionLine(e engine.Event) string {
 		engine.Command: "$ ", engine.FileChange: "changes ", engine.WebSearch: "searches ",
 		engine.Warning: "warning: ",
 	}[e.Action.Kind]
-	return mark + " " + prefix + output.Printable(title)
+	return output.Shown(mark + " " + prefix + show.Text(title))
 }
 
 // end stops the ticks and shows the outcome.
@@ -195,7 +196,7 @@ func (v *view) end(last engine.Event) {
 	if last.Error != "" {
 		_, _ = fmt.Fprintf(&b, "%s\n", output.Lines(last.Error))
 	}
-	_, _ = io.WriteString(v.app.Err, b.String())
+	_, _ = io.WriteString(v.app.Err.Exactly(), b.String())
 	printOutcome(v.app.Out, v.engine, last)
 }
 
@@ -206,7 +207,7 @@ func printOutcome(w output.Printer, e *engine.Engine, last engine.Event) {
 	}
 	if last.Resume != nil {
 		if line, err := e.FormatResume(*last.Resume); err == nil {
-			w.Print("\n%s", output.Printable(line))
+			w.Print("\n%s", line)
 		}
 	}
 }

@@ -27,8 +27,8 @@ import (
 
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
-	"signalbox/internal/cli/output"
 	"signalbox/internal/clock"
+	"signalbox/internal/show"
 )
 
 // viewer is what is shown on the whole terminal. Only the goroutine of show calls it.
@@ -64,9 +64,9 @@ func quit() any { return left{} }
 // for every entry whose kind begins with noun. instead is the command that prints the
 // same once, for the error without a terminal. It restores the terminal in every case,
 // panics included: a terminal in raw mode shows nothing of what one types.
-func show(ctx context.Context, a *command.App, c *api.Client, v viewer, instead, noun string) error {
+func present(ctx context.Context, a *command.App, c *api.Client, v viewer, instead, noun string) error {
 	in, typed := a.In.(*os.File)
-	out, shown := a.Out.Writer.(*os.File)
+	out, shown := a.Out.Exactly().(*os.File)
 	if !typed || !shown || !term.IsTerminal(int(in.Fd())) || !term.IsTerminal(int(out.Fd())) {
 		return command.Usage("This command needs a terminal. `%s` prints the same once.", instead)
 	}
@@ -185,7 +185,7 @@ func nextKey(text string) (key, string) {
 	case ' ':
 		return key{name: "space", text: " "}, rest
 	}
-	if output.Printable(string(r)) != string(r) {
+	if show.Text(string(r)) != string(r) {
 		return key{name: "unknown"}, rest
 	}
 	return key{name: string(r), text: string(r)}, rest

@@ -4,10 +4,10 @@ import (
 	"strings"
 	"testing"
 
+	"signalbox/internal/show"
+
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
-
-	"signalbox/internal/cli/output"
 )
 
 // TestALineIsAsWideAsItsPlace: whatever agents write, no line runs into the next.
@@ -15,7 +15,7 @@ func TestALineIsAsWideAsItsPlace(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		text, room := rapid.String().Draw(t, "text"), rapid.IntRange(1, 60).Draw(t, "room")
-		line := bold.of(output.Printable(text)) + faint.of("東京")
+		line := bold.of(show.Text(text)) + faint.of("東京")
 		if got := wide(fit(line, room)); got != room {
 			t.Fatalf("%q is %d wide, want %d", fit(line, room), got, room)
 		}
@@ -33,7 +33,7 @@ func TestALineIsAsWideAsItsPlace(t *testing.T) {
 		}
 		letters := func(s string) string { return strings.Join(strings.Fields(s), "") }
 		want := strings.NewReplacer("\n", "", "\r", "").Replace(text) // an end of line is no letter
-		if got := letters(strings.Join(lines, "")); letters(output.Printable(want)) != "" && got == "" {
+		if got := letters(strings.Join(lines, "")); letters(show.Text(want)) != "" && got == "" {
 			t.Fatalf("nothing is left of %q", text)
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"unicode/utf8"
 
 	"signalbox/internal/cli/output"
+	"signalbox/internal/show"
 )
 
 // style is a way to print text, as the parameter of an SGR escape sequence. Only the
@@ -94,7 +95,7 @@ func spread(left, right string, room int) string {
 func wrapped(text string, room int) (lines []string) {
 	for line := range strings.Lines(text) {
 		one := ""
-		for _, word := range strings.SplitAfter(output.Printable(strings.TrimRight(line, "\r\n")), " ") {
+		for _, word := range strings.SplitAfter(show.Text(strings.TrimRight(line, "\r\n")), " ") {
 			if one != "" && wide(one)+wide(strings.TrimRight(word, " ")) > room {
 				lines, one = append(lines, one), ""
 			}

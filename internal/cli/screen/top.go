@@ -15,6 +15,7 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/roster"
 	"signalbox/internal/run"
+	"signalbox/internal/show"
 )
 
 // NewTop is the command `top`. It follows entries of every kind, since each of them may
@@ -28,7 +29,7 @@ func NewTop(a *command.App) *command.Command {
 			if err != nil {
 				return err
 			}
-			return show(c.Context(), a, cl, &top{ctx: c.Context(), api: cl}, "signalbox counters", "")
+			return present(c.Context(), a, cl, &top{ctx: c.Context(), api: cl}, "signalbox counters", "")
 		},
 	}
 }
@@ -121,7 +122,7 @@ func (t *top) draw(width, height int) []string {
 	}
 	lines := []string{spread(bold.of(" Signalbox   "+t.api.Base), state, t.width)}
 	if t.seen == nil {
-		lines = append(lines, "", " "+output.Printable(t.away))
+		lines = append(lines, "", " "+show.Text(t.away))
 		return lines
 	}
 	lines = append(lines, t.numbers()...)
@@ -141,7 +142,7 @@ func (t *top) draw(width, height int) []string {
 	}
 	foot := faint.of(" q leave   `signalbox gates watch` decides")
 	if t.away != "" {
-		foot = danger.of(" " + output.Printable(t.away))
+		foot = danger.of(" " + show.Text(t.away))
 	}
 	return append(lines, foot)
 }
@@ -195,7 +196,7 @@ func (t *top) waits(width int) []string {
 	lines := []string{bold.of(" Waiting")}
 	for _, g := range t.seen.gates.Gates[:min(len(t.seen.gates.Gates), 8)] {
 		lines = append(lines,
-			spread(fmt.Sprintf(" %s %s  %s", riskMark(g.Risk), output.Printable(g.Agent), output.Printable(g.Title)),
+			spread(fmt.Sprintf(" %s %s  %s", riskMark(g.Risk), show.Text(g.Agent), show.Text(g.Title)),
 				faint.of(output.Since(g.OpenedAt)), width))
 	}
 	if len(t.seen.gates.Gates) == 0 {
@@ -250,13 +251,13 @@ func (t *top) people() []string {
 		if g.Suspended {
 			state = "suspended"
 		}
-		lines = append(lines, dot+" "+output.Printable(g.Name)+faint.of("  "+state))
+		lines = append(lines, dot+" "+show.Text(g.Name)+faint.of("  "+state))
 	}
 	for i, r := range t.seen.runs.Runs {
 		if i == 0 {
 			lines = append(lines, "", bold.of("Runs in progress"))
 		}
-		lines = append(lines, fmt.Sprintf("%s  $%.2f  %s", r.Engine, r.CostUSD, output.Printable(output.OneLine(r.Prompt))))
+		lines = append(lines, fmt.Sprintf("%s  $%.2f  %s", r.Engine, r.CostUSD, show.Text(output.OneLine(r.Prompt))))
 	}
 	return lines
 }
@@ -266,7 +267,7 @@ func (t *top) news(width int) []string {
 	lines := []string{bold.of(" Ledger")}
 	for _, e := range slices.Backward(t.seen.entries.Entries) {
 		lines = append(lines, fit(fmt.Sprintf(" %s %-20s %s %s", faint.of(e.At.Local().Format(time.TimeOnly)),
-			output.Printable(e.Kind), output.Printable(e.Actor), faint.of(output.Printable(e.Subject))), width))
+			show.Text(e.Kind), show.Text(e.Actor), faint.of(show.Text(e.Subject))), width))
 	}
 	return lines
 }

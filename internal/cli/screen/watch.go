@@ -11,6 +11,7 @@ import (
 	"signalbox/internal/cli/output"
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
+	"signalbox/internal/show"
 )
 
 // NewWatch is `gates watch`.
@@ -25,7 +26,7 @@ func NewWatch(a *command.App) *command.Command {
 				return err
 			}
 			w := &watch{ctx: c.Context(), api: cl}
-			return show(c.Context(), a, cl, w, "signalbox gates ls", "gate.")
+			return present(c.Context(), a, cl, w, "signalbox gates ls", "gate.")
 		},
 	}
 }
@@ -256,12 +257,12 @@ func (w *watch) answer() call {
 func (w *watch) showVote(v voted) {
 	switch {
 	case fault.Is(v.err, fault.AlreadyResolved):
-		w.note = warned.of(output.Printable(fault.From(v.err).Message))
+		w.note = warned.of(show.Text(fault.From(v.err).Message))
 	case v.err != nil:
-		w.note = danger.of(output.Printable(fault.From(v.err).Message))
+		w.note = danger.of(show.Text(fault.From(v.err).Message))
 	case v.gate.Status == gate.Pending:
 		w.note = fmt.Sprintf("Your vote counts; %d of %d so far.", len(v.gate.Votes), v.gate.Quorum)
 	default:
-		w.note = good.of(output.Sentence(string(v.gate.Status))+": ") + output.Printable(v.gate.Title)
+		w.note = good.of(output.Sentence(string(v.gate.Status))+": ") + show.Text(v.gate.Title)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/output"
 	"signalbox/internal/gate"
+	"signalbox/internal/show"
 )
 
 // sideBySideFrom is the width from which list and gate fit beside each other.
@@ -67,7 +68,7 @@ func (w *watch) head(width int) string {
 		title = " Signalbox   more than " + output.GatesWait(len(w.gates))
 	}
 	if w.search != "" {
-		title += "   /" + output.Printable(w.search)
+		title += "   /" + show.Text(w.search)
 	}
 	return spread(bold.of(title), state, width)
 }
@@ -79,15 +80,15 @@ func (w *watch) foot(width int) string {
 	cursor := bar.of(" ")
 	switch {
 	case w.asking == "search":
-		return fit(" /"+output.Printable(w.typed)+cursor, width)
+		return fit(" /"+show.Text(w.typed)+cursor, width)
 	case w.asking != "" && w.note != "" && w.typed == "":
 		return fit(" "+w.note+"  "+cursor, width)
 	case w.asking == api.Approve:
-		return fit(good.of(" Approve")+", with a note if you like; enter does it: "+output.Printable(w.typed)+cursor, width)
+		return fit(good.of(" Approve")+", with a note if you like; enter does it: "+show.Text(w.typed)+cursor, width)
 	case w.asking == api.Reject:
-		return fit(danger.of(" Reject")+" because: "+output.Printable(w.typed)+cursor, width)
+		return fit(danger.of(" Reject")+" because: "+show.Text(w.typed)+cursor, width)
 	case w.away != "":
-		return fit(danger.of(" "+output.Printable(w.away)), width)
+		return fit(danger.of(" "+show.Text(w.away)), width)
 	case w.note != "":
 		return fit(" "+w.note, width)
 	}
@@ -102,8 +103,8 @@ func (w *watch) list(width, height int) []string {
 	first := max(0, min(w.place()-rows/2, len(w.shown)-rows))
 	for _, i := range w.shown[first:min(len(w.shown), first+rows)] {
 		g := &w.gates[i]
-		title, under := " "+output.Printable(g.Title), fmt.Sprintf("   %s %s · %s · %s", riskMark(g.Risk),
-			output.Printable(g.Agent), g.Origin.Protocol, output.Printable(g.Project))
+		title, under := " "+show.Text(g.Title), fmt.Sprintf("   %s %s · %s · %s", riskMark(g.Risk),
+			show.Text(g.Agent), g.Origin.Protocol, show.Text(g.Project))
 		age := output.Since(g.OpenedAt) + " "
 		if g.ID == w.at {
 			lines = append(lines, bar.of(fit(title, width)))

@@ -103,11 +103,10 @@ func (t *commands) newShow() *command.Command {
 	return c
 }
 
-// printTask prints a task for people. What agents wrote is made printable, so that it cannot
-// control the terminal.
+// printTask prints a task for people.
 func printTask(w output.Printer, r amp.Record) {
 	line := func(name, format string, args ...any) {
-		if text := output.Printable(fmt.Sprintf(format, args...)); text != "" {
+		if text := fmt.Sprintf(format, args...); text != "" {
 			w.Print("%-12s%s", name, text)
 		}
 	}
@@ -179,7 +178,7 @@ func (t *commands) newInbox() *command.Command {
 		}
 		return t.Show(box, func(w output.Printer) {
 			for _, m := range box.Messages {
-				w.Print("%s", output.Printable(string(m.Message)))
+				w.Print("%s", string(m.Message))
 			}
 		})
 	}
@@ -211,7 +210,7 @@ func (t *commands) newValidate() *command.Command {
 		}
 		err = t.Show(out, func(w output.Printer) {
 			for _, p := range slices.Concat(out.Errors, out.Warnings) {
-				w.Print("%s", output.Printable(api.ProblemText(p)))
+				w.Print("%s", api.ProblemText(p))
 			}
 			if out.Valid {
 				w.Print("The document is valid.")
@@ -235,7 +234,7 @@ func (t *commands) printAnswer(answer task.Answer, err error) error {
 		w.Print("%s: %s is %s.",
 			output.Sentence(answer.Status), strings.TrimSpace(answer.TaskID+" "+answer.MsgID), answer.TaskStatus)
 		for _, p := range answer.Warnings {
-			w.Print("warning: %s", output.Printable(api.ProblemText(p)))
+			w.Print("warning: %s", api.ProblemText(p))
 		}
 	})
 }

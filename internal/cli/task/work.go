@@ -119,7 +119,7 @@ func (w *worker) handle(ctx context.Context, m amp.Stored) {
 	}
 	var tail lastBytes
 	cmd := exec.CommandContext(ctx, w.command[0], w.command[1:]...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(m.Message), w.Out.Writer, &tail
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(m.Message), w.Out.Exactly(), &tail
 	cmd.Env = append(os.Environ(), "SIGNALBOX_TASK="+head.TaskID, "SIGNALBOX_MESSAGE="+head.MsgID,
 		"SIGNALBOX_SERVER="+base)
 	// The command speaks with the same key. Without one it finds the operator's token as we did.
