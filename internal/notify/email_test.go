@@ -237,8 +237,8 @@ func TestAGateIsToldByEMail(t *testing.T) {
 						!strings.HasPrefix(got.values["MAIL"], "FROM:<signalbox@example.com>") {
 						t.Errorf("%v", got.values)
 					}
-					if l.subject != "[Signalbox] Decision needed: Ünïcode <script>alert(1)</script> Bcc: evil@example.com" ||
-						l.header.Get("Bcc") != "" {
+					if l.subject != "[Signalbox] Decision needed: Ünïcode <script>alert(1)</script>"+
+						"⟨U+000D⟩⟨U+000A⟩Bcc: evil@example.com" || l.header.Get("Bcc") != "" {
 						t.Errorf("the subject is %q", l.subject)
 					}
 					if !strings.Contains(l.plain, base+"/ui/inbox/"+id) || !strings.Contains(l.rich, `href="`+base+"/ui/inbox/"+id) ||

@@ -13,6 +13,7 @@ import (
 	"signalbox/internal/id"
 	"signalbox/internal/ledger"
 	"signalbox/internal/roster"
+	"signalbox/internal/show"
 	"signalbox/internal/wire"
 )
 
@@ -155,7 +156,7 @@ func (n *Notifier) sendTest(ctx context.Context, c Channel) TestResult {
 	got := c.Send(ctx, Message{ID: id.New("delivery"), Number: 1, At: time.Now(), Event: Tested, Link: n.base})
 	r := TestResult{Channel: c.Name(), Target: c.Target(), Delivered: got.Verdict == deliver.Succeeded}
 	if !r.Delivered {
-		r.Class, r.Text = got.Class, OneLine(got.Text)
+		r.Class, r.Text = got.Class, show.Text(got.Text)
 	}
 	return r
 }

@@ -109,7 +109,7 @@ func (n *Notifier) Press(ctx context.Context, p Press) string {
 	if v.approve {
 		did = "approved"
 	}
-	note := strings.TrimSpace(Clean(p.Note))
+	note := strings.TrimSpace(strings.ReplaceAll(p.Note, "\x00", "")) // which no database keeps
 	if note == "" {
 		note = did + " in " + strings.ToUpper(p.Channel[:1]) + p.Channel[1:]
 	}

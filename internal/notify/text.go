@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode"
 
 	"signalbox/internal/gate"
+	"signalbox/internal/show"
 )
 
 // Line is one line of a message: a name and a text.
@@ -37,7 +37,7 @@ func (m Message) Headline(size func(rune) int) string {
 	default:
 		say = "Decision needed"
 	}
-	if title := OneLine(m.Gate.Title); title != "" {
+	if title := show.Text(m.Gate.Title); title != "" {
 		say += ": " + title
 	}
 	return Cut(say, maxHeadline, size)
@@ -62,9 +62,14 @@ func (m Message) Lines(size func(rune) int) []Line {
 		return []Line{{"Test", "Gates that wait for a decision will be told here."}}
 	}
 	var lines []Line
+	// What has lines of its own keeps them; all else is one line.
 	add := func(name, text string, most int) {
-		if text = strings.TrimSpace(Clean(text)); text != "" {
-			lines = append(lines, Line{name, Cut(text, most, size)})
+		shown := show.Text
+		if most > maxReason {
+			shown = show.Lines
+		}
+		if text = strings.Trim(text, " \n"); text != "" {
+			lines = append(lines, Line{name, Cut(shown(text), most, size)})
 		}
 	}
 	g := m.Gate
@@ -79,17 +84,17 @@ func (m Message) Lines(size func(rune) int) []Line {
 	if g.Summary != g.ProposedAction {
 		add("Summary", g.Summary, maxSummary)
 	}
-	add("Agent", OneLine(fmt.Sprintf("%s in %s/%s", g.Agent, g.Workspace, g.Project)), maxName)
+	add("Agent", fmt.Sprintf("%s in %s/%s", g.Agent, g.Workspace, g.Project), maxName)
 	add("Risk", g.Risk, maxName)
 	if g.Status == gate.Pending {
 		add("Why", strings.TrimSuffix(g.Rule+": "+g.Reason, ": "), maxReason)
-		add("Asks for", OneLine(fmt.Sprintf("%d of %s", g.Quorum, strings.Join(g.Approvers, ", "))), maxName)
+		add("Asks for", fmt.Sprintf("%d of %s", g.Quorum, strings.Join(g.Approvers, ", ")), maxName)
 		if g.ExpiresAt != nil {
 			add("Expires", g.ExpiresAt.UTC().Format(time.RFC1123)+", then "+string(g.OnExpiry), maxName)
 		}
 	}
 	if m.Event == Escalated {
-		add("Reminds", OneLine(names(m)), maxName)
+		add("Reminds", names(m), maxName)
 	}
 	return lines
 }
@@ -102,26 +107,6 @@ func names(m Message) string {
 	}
 	return strings.Join(all, ", ")
 }
-
-// Clean removes what is not text: control characters, and characters that change the order or the
-// look of what follows. An agent could use those to show something else than what is approved.
-// Joiners stay, since they hold emoji and words together.
-func Clean(text string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\u200c' || r == '\u200d':
-			return r
-		case unicode.IsSpace(r):
-			return ' '
-		case unicode.Is(unicode.Cf, r) || unicode.IsControl(r):
-			return -1
-		}
-		return r
-	}, strings.ToValidUTF8(text, "?"))
-}
-
-// OneLine is clean text without line breaks.
-func OneLine(text string) string { return strings.Join(strings.Fields(Clean(text)), " ") }
 
 // Cut shortens text to most, as size counts it, with an ellipsis if something is missing. It never
 // cuts a character in two.

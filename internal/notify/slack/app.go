@@ -14,6 +14,7 @@ import (
 	"signalbox/internal/deliver"
 	"signalbox/internal/gate"
 	"signalbox/internal/notify"
+	"signalbox/internal/show"
 	"signalbox/internal/wire"
 )
 
@@ -126,7 +127,7 @@ func result(err error, reference string) deliver.Result {
 		return notify.Judge(int(status), nil)
 	}
 	if said, ok := errors.AsType[refusal](err); ok {
-		word := notify.Cut(notify.OneLine(string(said)), 60, one)
+		word := notify.Cut(show.Text(string(said)), 60, one)
 		r := deliver.Result{
 			Status: http.StatusOK, Class: "refused",
 			Text: "Slack answered " + word + ". Check the token, its scopes, and that the app is in the channel.",
