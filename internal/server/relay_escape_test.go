@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"encoding/json"
 	"fmt"
@@ -15,12 +16,19 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+
+	"signalbox/internal/cli"
 )
 
 // hostile is what an agent would write that wants to act as whoever reads it. Each part
 // would run on its own: in text, in an attribute, in an address, in Markdown.
 const hostile = `"'><script>window.pwned=1</script><img src=x onerror=window.pwned=1><b ` +
-	`id=pwned></b>[x](javascript:window.pwned=1)`
+	`id=pwned></b>[x](javascript:window.pwned=1)` +
+	// What would be shown as something else, or not at all.
+	" \u202egnp.exe\u200b\u00ad\u3164\u00a0\x1b[2K\x1b[1A\r\u0085\u2028\U000e0061\u2066"
+
+// unseen finds what a reader would not see, or take for something else.
+var unseen = regexp.MustCompile("[\u202e\u200b\u00ad\u3164\u00a0\x1b\r\u0085\u2028\U000e0061\u2066]")
 
 // infected are the documents that come of one when one text in it after another is made
 // hostile, by the place of the text. Texts that say what the document is are left: the rest
@@ -305,7 +313,7 @@ func TestNothingThatAgentsWriteRuns(t *testing.T) {
 	f.model(&tells)
 	t.Logf("taken: %v", f.taken)
 	t.Logf("refused: %v", f.refused) // what has a form of its own, such as a time
-	if len(f.taken) < 39 || len(f.refused) > 22 {
+	if len(f.taken) < 38 || len(f.refused) > 31 {
 		t.Errorf("%d kinds of documents are taken with a hostile text, and %d texts are refused", len(f.taken),
 			len(f.refused))
 	}
@@ -325,6 +333,9 @@ func TestNothingThatAgentsWriteRuns(t *testing.T) {
 		}
 		if strings.Contains(page, "pwned") {
 			shown = append(shown, seen[i])
+		}
+		if at := unseen.FindStringIndex(page); at != nil {
+			t.Errorf("%s contains %+q", seen[i], page[max(0, at[0]-200):at[1]])
 		}
 		if n := len(page); n > 50_000 { // with style and script that is 100 KB
 			t.Errorf("%s has %d bytes", seen[i], n)
@@ -355,6 +366,9 @@ func TestNothingThatAgentsWriteRuns(t *testing.T) {
 			continue
 		}
 		p.do(chromedp.Navigate(b.url + strings.ReplaceAll(path, "&amp;", "&")))
+		if text := look[string](p, `document.body.innerText`); unseen.MatchString(text) {
+			t.Errorf("%s shows %+q", path, text)
+		}
 		if found := look[string](p,
 			`String(window.pwned) + document.querySelectorAll('#pwned, main script:not([src]), [onerror], img[src="x"],`+
 				` [href^="javascript:"]').length`); found != "undefined0" {
@@ -362,4 +376,35 @@ func TestNothingThatAgentsWriteRuns(t *testing.T) {
 		}
 	}
 	t.Logf("looked at: %v", visited)
+	f.commands()
+}
+
+// commands runs what prints texts of agents, as people and as programs read it.
+func (f *infection) commands() {
+	f.test.Helper()
+	run := func(args ...string) string {
+		var out bytes.Buffer
+		if code := cli.Main(append(args, "--data", f.config.Data), strings.NewReader(""), &out, &out); code != 0 {
+			f.test.Errorf("%v: %d %s", args, code, out.String())
+		}
+		if at := unseen.FindStringIndex(out.String()); at != nil {
+			f.test.Errorf("%v prints %+q", args, out.String()[max(0, at[0]-200):at[1]])
+		}
+		return out.String()
+	}
+	lists := map[string]string{
+		"gates ls --status all": "gates show", "runs ls": "runs show", "sessions ls": "sessions show", "tasks ls": "tasks show",
+		"agents ls": "agents show", "deliveries ls": "", "status": "", "counters": "", "ledger tail -n 500 --body": "",
+		"tasks inbox": "",
+	}
+	for list, one := range lists {
+		table := run(strings.Fields(list)...)
+		run(append(strings.Fields(list), "--json")...)
+		for i, line := range strings.Split(table, "\n") {
+			if id, _, _ := strings.Cut(line, " "); one != "" && i > 0 && i < 30 && id != "" && !strings.Contains(id, "<") {
+				run(append(strings.Fields(one), id)...)
+				run(append(strings.Fields(one), id, "--json")...)
+			}
+		}
+	}
 }

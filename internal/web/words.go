@@ -109,7 +109,7 @@ func ref(id string) template.HTML {
 	whole := html.EscapeString(show.Text(id))
 	return template.HTML(`<span class="ref"><code title="` + whole + `">` + html.EscapeString(show.Text(short(id))) +
 		`</code>` + //nolint:gosec // escaped
-		`<button type="button" class="copy" data-copy="` + html.EscapeString(id) + `" aria-label="Copy ` + whole + `" hidden>` +
+		`<button type="button" class="copy" data-copy="` + whole + `" aria-label="Copy ` + whole + `" hidden>` +
 		string(icon("copy")) + `</button></span>`)
 }
 
