@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -96,6 +97,60 @@ func TestNoTrackedFileNamesAFolderOfSomebodysMachine(t *testing.T) {
 		}
 		for _, found := range developersPath.FindAllString(string(text), -1) {
 			t.Errorf("%s contains %q: nobody else has that folder", name, strings.TrimSpace(found))
+		}
+	}
+}
+
+// ways are what writes a text as it is, and the files that may: a text of an agent goes through show.
+var ways = map[string][]string{
+	`\.Exactly\(\)`: {
+		"internal/cli/bench/proxy.go", "internal/cli/cli.go", "internal/cli/command/app.go", "internal/cli/conform.go",
+		"internal/cli/harness/harness.go", "internal/cli/hook/command.go", "internal/cli/mcp.go", "internal/cli/policy.go",
+		"internal/cli/run/translate.go", "internal/cli/run/view.go", "internal/cli/screen/screen.go",
+		"internal/cli/task/work.go", "internal/cli/up.go",
+	},
+	`\boutput\.Shown\(`: {"internal/cli/run/view.go"},
+	`\btemplate\.(HTML|URL|JS|CSS|HTMLAttr|JSStr|Srcset)\(`: {
+		"internal/web/artifact.go", "internal/web/icons.go", "internal/web/markdown.go", "internal/web/words.go",
+	},
+	`\bshown\(`:          {"internal/web/shown.go"},
+	`\bos\.Std(out|err)`: {"internal/cli/cli.go", "internal/cli/man/main.go"},
+}
+
+func TestTextsOfAgentsHaveOneWayOut(t *testing.T) {
+	for pattern, allowed := range ways {
+		var found []string
+		for _, room := range []string{"cli", "web"} {
+			err := filepath.WalkDir(filepath.Join(root, "internal", room), func(name string, _ os.DirEntry, err error) error {
+				if err != nil || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+					return err
+				}
+				text, err := os.ReadFile(name)
+				if regexp.MustCompile(pattern).Match(text) {
+					found = append(found, strings.TrimPrefix(filepath.ToSlash(name), "../../"))
+				}
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !slices.Equal(found, allowed) {
+			t.Errorf("%s is in %q, and is allowed in %q: texts of agents go through show", pattern, found, allowed)
+		}
+	}
+	templates, err := filepath.Glob(filepath.Join(root, "internal/web/templates/*.html"))
+	if err != nil || len(templates) < 10 {
+		t.Fatalf("%d templates %v", len(templates), err)
+	}
+	sentBack := regexp.MustCompile(`(="|<textarea[^>]*>)\{\{exact `)
+	for _, name := range templates {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all := strings.Count(string(text), "exact "); all != len(sentBack.FindAll(text, -1)) {
+			t.Errorf("%s writes a text exactly that no form sends back", name)
 		}
 	}
 }

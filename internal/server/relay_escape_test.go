@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"bytes"
 	"crypto/ed25519"
 	"encoding/json"
 	"fmt"
@@ -16,8 +15,6 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
-
-	"signalbox/internal/cli"
 )
 
 // hostile is what an agent would write that wants to act as whoever reads it. Each part
@@ -376,35 +373,4 @@ func TestNothingThatAgentsWriteRuns(t *testing.T) {
 		}
 	}
 	t.Logf("looked at: %v", visited)
-	f.commands()
-}
-
-// commands runs what prints texts of agents, as people and as programs read it.
-func (f *infection) commands() {
-	f.test.Helper()
-	run := func(args ...string) string {
-		var out bytes.Buffer
-		if code := cli.Main(append(args, "--data", f.config.Data), strings.NewReader(""), &out, &out); code != 0 {
-			f.test.Errorf("%v: %d %s", args, code, out.String())
-		}
-		if at := unseen.FindStringIndex(out.String()); at != nil {
-			f.test.Errorf("%v prints %+q", args, out.String()[max(0, at[0]-200):at[1]])
-		}
-		return out.String()
-	}
-	lists := map[string]string{
-		"gates ls --status all": "gates show", "runs ls": "runs show", "sessions ls": "sessions show", "tasks ls": "tasks show",
-		"agents ls": "agents show", "deliveries ls": "", "status": "", "counters": "", "ledger tail -n 500 --body": "",
-		"tasks inbox": "",
-	}
-	for list, one := range lists {
-		table := run(strings.Fields(list)...)
-		run(append(strings.Fields(list), "--json")...)
-		for i, line := range strings.Split(table, "\n") {
-			if id, _, _ := strings.Cut(line, " "); one != "" && i > 0 && i < 30 && id != "" && !strings.Contains(id, "<") {
-				run(append(strings.Fields(one), id)...)
-				run(append(strings.Fields(one), id, "--json")...)
-			}
-		}
-	}
 }
