@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"strings"
 	"time"
-	"unicode"
 
 	"signalbox/internal/fault"
 )
@@ -142,15 +141,13 @@ func statusOf(err error) int {
 	return 0
 }
 
-// oneLine is foreign text on one line, cut to so many characters, without control characters and marks
-// that change the direction of writing: it ends up in a terminal.
+// breaks shows the ends of lines by their pictures.
+var breaks = strings.NewReplacer("\r", "␍", "\n", "␊", "\u0085", "␤", "\u2028", "␤", "\u2029", "␤")
+
+// oneLine is foreign text on one line, cut to so many characters. Whoever prints it makes the rest
+// visible.
 func oneLine(text string, most int) string {
-	text = strings.Map(func(c rune) rune {
-		if unicode.IsControl(c) || unicode.Is(unicode.Bidi_Control, c) {
-			return ' '
-		}
-		return c
-	}, text)
+	text = breaks.Replace(text)
 	if runes := []rune(text); len(runes) > most {
 		text = string(runes[:most]) + "…"
 	}

@@ -11,6 +11,7 @@ import (
 	"signalbox/internal/notify/telegram"
 	"signalbox/internal/run"
 	"signalbox/internal/run/engine"
+	"signalbox/internal/show"
 	"signalbox/internal/wire"
 )
 
@@ -95,7 +96,7 @@ func (b *Bridge) show(ctx context.Context, r run.Run, chat int64, message int) e
 	if err != nil {
 		return err
 	}
-	p := telegram.Post{Chat: chat, ID: message, Text: render(r, events, time.Now())}
+	p := telegram.Post{Chat: chat, ID: message, Text: show.Lines(render(r, events, time.Now()))}
 	if r.Status == run.Running {
 		p.Button, p.Data = "Cancel", prefix+r.ID
 	}
