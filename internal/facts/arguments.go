@@ -125,6 +125,9 @@ func (r *argumentReader) commands() {
 	if language, _ := r.args["language"].(string); language != "" && !isShell(language) {
 		r.opaque = Language
 	}
+	if r.name == "exec" && r.args["input"] != nil { // of Codex, where the model writes a script that calls the tools
+		r.opaque = Language
+	}
 }
 
 // looksLikeCommand reports whether the argument of a tool that is not known can be a command.

@@ -22,11 +22,11 @@ var sources = []source{
 		"TaskCreate": Ask, "TaskUpdate": Ask, "TaskList": Ask, "TaskGet": Ask, "Skill": Other, "SlashCommand": Other,
 		"ToolSearch": Other, "ListMcpResourcesTool": MCP, "ReadMcpResourceTool": MCP, "Monitor": Shell,
 	}},
-	{"Codex", "0.144.0", map[string]Does{
+	{"Codex", "0.144.0, exec 0.166.0", map[string]Does{
 		"shell": Shell, "shell_command": Shell, "local_shell": Shell, "exec_command": Shell, "container.exec": Shell,
-		"unified_exec": Shell, "write_stdin": Shell, "apply_patch": Edit, "read_file": Read, "list_dir": Search,
-		"grep_files": Search, "view_image": Read, "web_search": Fetch, "update_plan": Ask, "request_user_input": Ask,
-		"spawn_agent": Agent, "send_input": Agent, "close_agent": Agent, "wait": Other,
+		"unified_exec": Shell, "write_stdin": Shell, "exec": Shell, "apply_patch": Edit, "read_file": Read,
+		"list_dir": Search, "grep_files": Search, "view_image": Read, "web_search": Fetch, "update_plan": Ask,
+		"request_user_input": Ask, "spawn_agent": Agent, "send_input": Agent, "close_agent": Agent, "wait": Other,
 	}},
 	{"Gemini CLI", "0.61.0", map[string]Does{
 		"run_shell_command": Shell, "read_file": Read, "read_many_files": Read, "write_file": Write, "replace": Edit,

@@ -87,7 +87,7 @@ func TestWhatACLISaysTwiceIsRefused(t *testing.T) {
 	}
 }
 
-// TestAFolderThatAModelChoseIsNotWhereItWorks: Codex tells the folder of the call.
+// TestAFolderThatAModelChoseIsNotWhereItWorks: Codex and Claude Code tell the folder of the call.
 func TestAFolderThatAModelChoseIsNotWhereItWorks(t *testing.T) {
 	home, link := t.TempDir(), filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(home, link); err != nil {
@@ -100,7 +100,11 @@ func TestAFolderThatAModelChoseIsNotWhereItWorks(t *testing.T) {
 		},
 		{"codex", "Bash", link, `{"arguments":{"command":"x"},"working_directory":"` + link + `"`},
 		{"codex", "apply_patch", "/srv/other", `{"arguments":{"command":"x"},"working_directory":"/srv/other"`},
-		{"claude-code", "Bash", "/srv/other", `{"arguments":{"command":"x"},"working_directory":"/srv/other"`},
+		{
+			"claude-code", "Bash", "/srv/other",
+			`{"arguments":{"command":"x","workdir":"/srv/other"},"working_directory":"` + home + `"`,
+		},
+		{"claude-code", "Write", "/srv/other", `{"arguments":{"command":"x"},"working_directory":"` + home + `"`},
 	} {
 		text, err := wire.Marshal(map[string]any{
 			"session_id": "s", "hook_event_name": "PreToolUse", "tool_name": c.tool, "cwd": c.cwd,

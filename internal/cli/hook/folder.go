@@ -6,8 +6,12 @@ import (
 	"signalbox/internal/wire"
 )
 
-// folderVariable is the folder that a hook was started in, as a variable that Read looks at.
-const folderVariable = "PWD"
+// folderVariable is the folder that a hook was started in, as a variable that Read looks at, and
+// projectVariable the one that Claude Code was started in.
+const (
+	folderVariable  = "PWD"
+	projectVariable = "CLAUDE_PROJECT_DIR"
+)
 
 // folderArgument is what the folder of a call is named among its arguments, where rules look for
 // it. It is the name that the model of Codex knows.
@@ -25,11 +29,17 @@ func environment(name string) string {
 	return folder
 }
 
-// placeCall finds where the agent works, if the CLI tells where the call would run instead, as Codex does
-// for a shell: the model chooses that. It is then an argument like others, and a rule about the working
-// directory is about the folder that the person chose.
+// placeCall finds where the agent works, if the CLI tells where the call would run instead: of a shell
+// the model chooses that, in Codex with each call, in Claude Code with cd. It is then an argument like
+// others, and a rule about the working directory is about the folder that the person chose.
 func (c *Call) placeCall(folder, here string) (arguments wire.Raw, workplace string) {
-	if !c.tool.callFolder || c.name != "Bash" || folder == "" || here == "" || isSameFolder(folder, here) {
+	if folder == "" || here == "" || isSameFolder(folder, here) {
+		return c.input, folder
+	}
+	if c.name != "Bash" {
+		if c.tool.place == projectVariable { // its tools for files take absolute paths
+			folder = here
+		}
 		return c.input, folder
 	}
 	members, err := wire.Members(c.input)

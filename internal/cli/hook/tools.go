@@ -26,8 +26,9 @@ type Tool struct {
 	// merges says that another input is laid over the old one, so that no argument can be
 	// removed.
 	merges bool
-	// callFolder says that the CLI tells which folder a shell would run in, and not where the agent works.
-	callFolder bool
+	// place is the variable that has the folder where the agent works. Such a CLI tells its hooks which
+	// folder a shell would run in, which the model chooses.
+	place string
 	// delegate says that the CLI asks with environment variables and reads exit codes.
 	delegate bool
 	settings settings
@@ -42,7 +43,7 @@ type event struct {
 // Tools are the CLIs that are known.
 var Tools = []*Tool{
 	{
-		Name: "claude-code", Title: "Claude Code", deny: "block", preTool: claudePreTool,
+		Name: "claude-code", Title: "Claude Code", deny: "block", preTool: claudePreTool, place: projectVariable,
 		yes: answer{Specific: &specific{Event: "PreToolUse", Decision: "allow"}},
 		events: []event{
 			{"PreToolUse", ahp.PreAction},
@@ -59,7 +60,7 @@ var Tools = []*Tool{
 		},
 	},
 	{
-		Name: "codex", Title: "Codex", deny: "block", preTool: claudePreTool, callFolder: true,
+		Name: "codex", Title: "Codex", deny: "block", preTool: claudePreTool, place: folderVariable,
 		events: []event{
 			{"PreToolUse", ahp.PreAction},
 			{"UserPromptSubmit", ahp.PrePrompt},
@@ -210,7 +211,7 @@ func (t *Tool) Read(stdin []byte, getenv func(string) string) (*Call, error) {
 	}
 	switch kind {
 	case ahp.PreAction:
-		arguments, workplace := c.placeCall(g.CWD, getenv(folderVariable))
+		arguments, workplace := c.placeCall(g.CWD, getenv(t.place))
 		c.Event.Payload = payload{"tool_name": g.Tool, "arguments": arguments}.with("working_directory", workplace)
 	case ahp.PrePrompt:
 		c.Event.Payload = payload{"prompt": g.Prompt}.with("working_directory", g.CWD)
@@ -234,7 +235,7 @@ func (t *Tool) Read(stdin []byte, getenv func(string) string) (*Call, error) {
 
 // Variables are the environment variables that Read looks at, for hooks that hand their
 // call over.
-var Variables = []string{toolVariable, threadVariable, folderVariable}
+var Variables = []string{toolVariable, threadVariable, folderVariable, projectVariable}
 
 const (
 	toolVariable   = "AGENT_TOOL_NAME"
