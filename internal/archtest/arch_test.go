@@ -139,7 +139,7 @@ func TestTextsOfAgentsHaveOneWayOut(t *testing.T) {
 			t.Errorf("%s is in %q, and is allowed in %q: texts of agents go through show", pattern, found, allowed)
 		}
 	}
-	templates, err := filepath.Glob(filepath.Join(root, "internal/web/templates/*.html"))
+	templates, err := filepath.Glob(filepath.Join(root, "internal", "web", "templates", "*.html"))
 	if err != nil || len(templates) < 10 {
 		t.Fatalf("%d templates %v", len(templates), err)
 	}

@@ -91,6 +91,7 @@ var wrappers = map[string]wrapper{
 // unwrap follows a wrapper to the command that it runs.
 func (s *shell) unwrap(w wrapper, a argv) {
 	args := a.words[1:]
+	defer func(before Base) { s.base = before }(s.base)
 	set := map[string]string{}
 	operands := w.operands
 	for len(args) > 0 {
@@ -113,7 +114,6 @@ func (s *shell) unwrap(w wrapper, a argv) {
 				if !inline && len(args) > 1 {
 					value = args[1].text
 				}
-				defer func(before Base) { s.base = before }(s.base)
 				s.base.CWD = s.base.Abs(value)
 			}
 			args = args[min(skip, len(args)):]

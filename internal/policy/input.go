@@ -76,7 +76,7 @@ type Event struct {
 
 	facts   *facts.Facts // see Facts
 	secrets []string     // see Secrets
-	lists   struct{ paths, reads, writes, deletes ref.Val }
+	lists   [4]ref.Val   // see pathList
 
 	// Fill, if there is one, puts in the data (arguments, payload, metadata, artifacts)
 	// when something first asks for it: few rules do, and decoding costs more than

@@ -26,12 +26,20 @@ type pathList struct {
 func (p pathList) IsZeroValue() bool { return len(p.paths) == 0 }
 
 // pathList is one of the lists as a value. It is made once: several rules look at the same list.
-func (e *Event) pathList(made *ref.Val, paths []string) ref.Val {
-	if *made == nil {
-		*made = pathList{types.NewStringList(types.DefaultTypeAdapter, paths), paths, e.facts.Base}
+func (e *Event) pathList(kind int, paths []string) ref.Val {
+	if e.lists[kind] == nil {
+		e.lists[kind] = pathList{types.NewStringList(types.DefaultTypeAdapter, paths), paths, e.facts.Base}
 	}
-	return *made
+	return e.lists[kind]
 }
+
+// The lists of paths.
+const (
+	allPaths = iota
+	readPaths
+	writtenPaths
+	deletedPaths
+)
 
 // class is what the call does; events that are no tool calls do nothing.
 func (e *Event) class() facts.Does {

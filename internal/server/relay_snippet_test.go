@@ -72,7 +72,7 @@ func TestTheSnippetsRun(t *testing.T) {
 			}
 			_, page, _ := v.post("/ui/agents/new", url.Values{"name": {"agent-of-" + strings.ToLower(c.language)}})
 			found := regexp.MustCompile(`(?s)<summary>` + c.language +
-				`</summary>.*?<pre class="block">(.*?)</pre>`).FindStringSubmatch(page)
+				`</summary>.*?<pre [^>]*>(.*?)</pre>`).FindStringSubmatch(page)
 			if found == nil {
 				t.Fatalf("there is no snippet: %s", page)
 			}

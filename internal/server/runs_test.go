@@ -224,7 +224,8 @@ rules:
 			t.Errorf("the hooks have counted the actions, and the other agent spent: %s", got)
 		}
 		run(recorded, "0", append([]string{runStarted}, slices.Repeat([]string{runActed}, 399)...)...)
-		if blocked("busy"); asked > 300 {
+		blocked("busy")
+		if asked > 300 {
 			t.Errorf("asking %d times was busy enough", asked)
 		}
 		run(recorded, "0.5", runStarted)

@@ -246,11 +246,14 @@ func waitEveryWay(t *testing.T, here, there *box) {
 	later := func(call, body, header, value string) <-chan waiting {
 		return here.arrives("tailor", func() <-chan waiting { return here.later(call, key, body, header, value) })
 	}
+	begun := make(chan struct{}) // a stream that has begun has said that the gate waits
+	events := here.later("GET /amp/gates/"+gates[2], key, "", "Accept", "text/event-stream", func() { close(begun) })
+	testbed.Receive(t, "the stream", begun)
 	calls := map[string]<-chan waiting{
 		"Prefer: wait":        later("POST /amp/signal", ampSignal("tailor", "r-0"), "Prefer", "respond-async, wait=55"),
 		"?wait=":              later("GET /amp/gates/"+gates[1]+"?wait=55s", "", "Accept", "application/json"),
 		"?wait= in seconds":   later("GET /amp/gates/"+gates[1]+"?wait=10000000000", "", "Accept", "application/json"),
-		"server-sent events":  later("GET /amp/gates/"+gates[2], "", "Accept", "text/event-stream"),
+		"server-sent events":  events,
 		"Prefer: a huge wait": later("POST /amp/signal", ampSignal("tailor", "r-0"), "Prefer", "wait=10000000000"),
 	}
 	for i, gate := range gates {

@@ -31,7 +31,8 @@ func show(text string, lines bool) string {
 	before := rune(-1)
 	for at := 0; at < len(text); {
 		r, size := utf8.DecodeRuneInString(text[at:])
-		if marks++; r < utf8.RuneSelf || !unicode.In(r, unicode.Mn, unicode.Me) {
+		marks++
+		if r < utf8.RuneSelf || !unicode.In(r, unicode.Mn, unicode.Me) {
 			marks = 0
 		}
 		stays := lines && (r == '\n' || r == '\t') || holdsEmoji(before, r, text[at+size:])

@@ -6,8 +6,6 @@ import (
 	"html/template"
 	"strings"
 
-	"signalbox/internal/show"
-
 	"github.com/yuin/goldmark"
 	"github.com/yuin/goldmark/ast"
 	"github.com/yuin/goldmark/extension"
@@ -17,6 +15,8 @@ import (
 	markup "github.com/yuin/goldmark/renderer/html"
 	"github.com/yuin/goldmark/text"
 	"github.com/yuin/goldmark/util"
+
+	"signalbox/internal/show"
 )
 
 // markdown shows Markdown that an agent wrote. People decide by what they see here, so no part of

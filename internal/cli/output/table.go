@@ -6,10 +6,10 @@ import (
 	"strings"
 	"unicode"
 
-	"signalbox/internal/show"
-
 	"golang.org/x/term"
 	"golang.org/x/text/width"
+
+	"signalbox/internal/show"
 )
 
 // gap is the space between two columns of a table.

@@ -4,10 +4,10 @@ import (
 	"strings"
 	"testing"
 
-	"signalbox/internal/show"
-
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"signalbox/internal/show"
 )
 
 // TestALineIsAsWideAsItsPlace: whatever agents write, no line runs into the next.
