@@ -10,7 +10,8 @@ import (
 // move. It is how the vectors themselves are checked.
 type TaskEngine struct {
 	engine *amp.Engine
-	now    int64 // microseconds
+	now    int64             // microseconds
+	kept   map[string][]byte // dispatches that wait to be approved, by their ids
 }
 
 var _ TaskHost = (*TaskEngine)(nil)
@@ -23,7 +24,7 @@ const caseBegins = 1_772_116_327_000_000
 func (e *TaskEngine) Begin(_ context.Context, requirePlan bool) error {
 	p := amp.Defaults()
 	p.RequirePlan = requirePlan
-	e.engine, e.now = amp.NewEngine(p), caseBegins
+	e.engine, e.now, e.kept = amp.NewEngine(p), caseBegins, map[string][]byte{}
 	return nil
 }
 
@@ -53,7 +54,7 @@ func (e *TaskEngine) MoveTo(_ context.Context, seconds int64) error {
 func (e *TaskEngine) world() amp.World { return amp.World{Now: e.now} }
 
 // Send implements TaskHost. A refusal that a person has to know about raises an
-// escalation, as on a server.
+// escalation, as on a server, and a dispatch that is not approved is kept.
 func (e *TaskEngine) Send(_ context.Context, kind amp.Kind, raw []byte) (TaskAnswer, error) {
 	in, refusal := e.engine.Policy.Read(kind, raw)
 	var out amp.Outcome
@@ -63,9 +64,36 @@ func (e *TaskEngine) Send(_ context.Context, kind amp.Kind, raw []byte) (TaskAns
 	if refusal != nil {
 		if id, lost, matters := amp.LostOf(kind, raw, refusal); matters {
 			e.engine.Do(amp.Input{Kind: amp.InRefusal, TaskID: id, Lost: &lost}, e.world())
+			if lost.Plan != nil {
+				e.kept[lost.Plan.MsgID] = raw
+			}
 		}
 	}
+	e.release(in.TaskID)
 	return TaskAnswer{Duplicate: out.Duplicate, Refusal: refusal, Warnings: out.Warnings}, nil
+}
+
+// release has dispatches go out that were approved, as a server does.
+func (e *TaskEngine) release(taskID string) {
+	t := e.engine.Tasks[taskID]
+	if t == nil {
+		return
+	}
+	for _, p := range t.Plans {
+		if !p.Approved {
+			continue
+		}
+		w := e.world()
+		w.Release = true
+		in, refusal := e.engine.Policy.Read(amp.InMessage, e.kept[p.MsgID])
+		if refusal == nil {
+			_, refusal = e.engine.Do(in, w)
+		}
+		if refusal != nil {
+			unsent := amp.Unsent{MsgID: p.MsgID, Problems: refusal.Problems}
+			e.engine.Do(amp.Input{Kind: amp.InUnsent, TaskID: taskID, Unsent: &unsent}, e.world())
+		}
+	}
 }
 
 // Look implements TaskHost.

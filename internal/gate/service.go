@@ -30,35 +30,43 @@ func (g *Gates) Vote(ctx context.Context, by roster.Identity, gateID string, b B
 			maxNote).About("note")
 	}
 	err := g.ledger.Write(ctx, func(tx *ledger.Tx) error {
-		found, err := load(tx, gateID)
-		if err != nil {
-			return err
-		}
-		if err := found.checkPending(by); err != nil {
-			return err
-		}
-		operator, err := voter(tx, by, b.For)
-		if err != nil {
-			return err
-		}
-		if err := found.checkVoter(by, operator, b.Approve); err != nil {
-			return err
-		}
-		tx.Append(ledger.Event{
-			Workspace: found.Workspace, Kind: "gate.voted", Actor: by.Actor(), Subject: gateID, Trace: found.Trace,
-			Body: voted{operator.Name, by.Name, b.Approve, b.Note},
-		})
-		found.Votes = append(found.Votes, Vote{Operator: operator.Name, Approve: b.Approve})
-		if status := found.opening.Rules.Tally(found.Votes); status != Pending {
-			return g.resolve(tx, found, by.Actor(),
-				Resolution{Status: status, By: operator.Name, Cause: ByVote, Note: b.Note, Modified: b.Modified})
-		}
-		return nil
+		_, err := g.Cast(tx, by, gateID, b)
+		return err
 	})
 	if err != nil {
 		return Gate{}, err
 	}
 	return g.Get(ctx, gateID)
+}
+
+// Cast is Vote in the caller's transaction, for a protocol in which an operator can answer in
+// another way than at the gate: that is a vote like any other. It returns how the gate then stands.
+func (g *Gates) Cast(tx *ledger.Tx, by roster.Identity, gateID string, b Ballot) (Status, error) {
+	found, err := load(tx, gateID)
+	if err != nil {
+		return Pending, err
+	}
+	if err := found.checkPending(by); err != nil {
+		return found.Status, err
+	}
+	operator, err := voter(tx, by, b.For)
+	if err != nil {
+		return Pending, err
+	}
+	if err := found.checkVoter(by, operator, b.Approve); err != nil {
+		return Pending, err
+	}
+	tx.Append(ledger.Event{
+		Workspace: found.Workspace, Kind: "gate.voted", Actor: by.Actor(), Subject: gateID, Trace: found.Trace,
+		Body: voted{operator.Name, by.Name, b.Approve, b.Note},
+	})
+	found.Votes = append(found.Votes, Vote{Operator: operator.Name, Approve: b.Approve})
+	status := found.opening.Rules.Tally(found.Votes)
+	if status == Pending {
+		return status, nil
+	}
+	return status, g.resolve(tx, found, by.Actor(),
+		Resolution{Status: status, By: operator.Name, Cause: ByVote, Note: b.Note, Modified: b.Modified})
 }
 
 // maxNote is the longest note, in bytes; it is shown to agents and in chats.

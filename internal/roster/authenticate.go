@@ -47,18 +47,34 @@ func (r *Roster) Named(ctx context.Context, workspace, name string) (Identity, e
 		if err != nil {
 			return Identity{}, err
 		}
-		h.who = Identity{
-			Kind: HolderAgent, ID: a.ID, Name: a.Name, Workspace: a.Workspace,
-			Address: a.Address, Trust: a.Trust, Labels: a.Labels, Suspended: a.Suspended, RateLimit: a.RateLimit,
-		}
-		if a.SuspendedUntil != nil {
-			h.suspendedUntil = a.SuspendedUntil.UnixMicro()
-		}
+		h = a.holding()
 		r.cache.put(known, h, round)
 	}
 	now := r.now().UnixMicro()
 	r.presence.noteSeen(h.who.ID, now)
 	return h.identityAt(now), nil
+}
+
+// ByID is the identity of an agent for what it asked for earlier, as it stands today. It does not
+// count as seen by that.
+func (r *Roster) ByID(ctx context.Context, workspace, agentID string) (Identity, error) {
+	a, err := r.Agent(ctx, workspace, agentID)
+	if err != nil {
+		return Identity{}, err
+	}
+	return a.holding().identityAt(r.now().UnixMicro()), nil
+}
+
+// holding is an agent that is known without a key.
+func (a Agent) holding() (h holding) {
+	h.who = Identity{
+		Kind: HolderAgent, ID: a.ID, Name: a.Name, Workspace: a.Workspace,
+		Address: a.Address, Trust: a.Trust, Labels: a.Labels, Suspended: a.Suspended, RateLimit: a.RateLimit,
+	}
+	if a.SuspendedUntil != nil {
+		h.suspendedUntil = a.SuspendedUntil.UnixMicro()
+	}
+	return h
 }
 
 // newKeyCommand is the command that makes a new key, by kind of holder, for the error about a

@@ -133,7 +133,7 @@ func (b *Bundle) Verify(key string) error {
 // isTaskKind reports whether entries of the kind are steps of a task, which Replay runs.
 func isTaskKind(kind string) bool {
 	switch kind {
-	case kindAcked, kindHeard, kindInstructed, kindNoted, kindEscalated:
+	case kindAcked, kindHeard, kindInstructed, kindNoted, kindEscalated, kindKept, kindTold:
 		return true
 	}
 	for _, k := range kinds {

@@ -43,7 +43,9 @@ func (w *work) openings(next *amp.Task, out amp.Outcome) (list []opening, err er
 		add(m.MsgID, w.escalationGate(next, m))
 	}
 	if out.AskPlan {
-		add(aboutPlan, w.planGate(next))
+		plan := w.in.Lost.Plan
+		due, err := w.planGate(plan)
+		return append(list, opening{gateLink{plan.Gate, plan.MsgID}, due}), err
 	}
 	return list, err
 }
@@ -52,9 +54,9 @@ func (w *work) openings(next *amp.Task, out amp.Outcome) (list []opening, err er
 // and decides about buttons.
 var severityRisks = map[string]string{"critical": "high", "warning": "medium", "info": "low"}
 
-// newOpening is a gate of the task, with the sender of the document as requester. It has no rules
-// of its own: one operator decides, and it never expires, because a task that nobody looks at must
-// stay held.
+// newOpening is a gate of the task, with the sender of the document as requester. Unless a rule of
+// the policy says otherwise one operator decides, and it never expires, because a task that nobody
+// looks at must stay held.
 func (w *work) newOpening(reference, risk string) gate.Opening {
 	o := gate.Opening{Origin: gate.Origin{Protocol: Name, Reference: reference}, Risk: risk, Requester: "system"}
 	if w.party.Identity.Kind == roster.HolderAgent {
@@ -97,29 +99,6 @@ func (w *work) escalationGate(t *amp.Task, m *amp.Message) gate.Opening {
 	return o
 }
 
-// planGate asks the admin whether the coordinator may begin. It shows the dispatch that was
-// refused for want of an approved plan: subtasks and criteria, one by one.
-func (w *work) planGate(t *amp.Task) gate.Opening {
-	o := w.newOpening(t.ID, t.PlanRisk)
-	var m struct {
-		Payload amp.Dispatch `json:"payload"`
-	}
-	_ = wire.UnmarshalPart(w.in.Plan, &m) // it was read before
-	d := m.Payload
-	o.Project = d.Repo
-	o.Shown = gate.Shown{
-		Title: t.ID + ": approve the plan", Summary: d.Description,
-		ProposedAction: fmt.Sprintf("Work on the branch %s of %s.", d.Branch, d.Repo),
-	}
-	for _, s := range d.Subtasks {
-		o.Shown.Facts = append(o.Shown.Facts, gate.Fact{Name: s.ID, Value: s.Description})
-	}
-	for _, c := range d.Criteria {
-		o.Shown.Facts = append(o.Shown.Facts, gate.Fact{Name: "criterion", Value: c})
-	}
-	return o
-}
-
 // openLost opens a gate for an escalation that names no task (TSK-30). It has no row in task_gate;
 // deciding it only closes it.
 func (s *Tasks) openLost(tx *ledger.Tx, p Party, b *refused) error {
@@ -153,17 +132,22 @@ func (w *work) settleGates(out amp.Outcome) error {
 			return err
 		}
 		status := gate.Approved
-		if c.By == "terminate" || c.By == "reject_plan" || c.By == string(amp.Terminated) {
+		switch c.By {
+		case "terminate", "reject_plan", string(amp.Terminated), string(amp.PlanRejected):
 			status = gate.Rejected
 		}
 		for _, id := range gates {
-			if err := w.tasks.core.Gates.Settle(w.tx, id, status, "system",
-				"Answered by "+strings.ReplaceAll(c.By, "_", " ")); err != nil {
+			if err := w.settle(id, status, c.By); err != nil {
 				return err
 			}
 		}
 	}
-	return nil
+	return w.settlePlans(out.Plans)
+}
+
+// settle resolves a gate because of what was done elsewhere.
+func (w *work) settle(gateID string, status gate.Status, by string) error {
+	return w.tasks.core.Gates.Settle(w.tx, gateID, status, "system", "Answered by "+strings.ReplaceAll(by, "_", " "))
 }
 
 // gatesAbout lists the gates of the task about an escalation, or about the plan.
@@ -198,11 +182,14 @@ func (s *Tasks) applyDecision(tx *ledger.Tx, g gate.Gate) error {
 		return err
 	}
 	// Settling a gate calls this as well. By then the step has closed what the gate was about.
-	if w.before == nil || about == aboutPlan && !w.before.PlanAsked ||
-		about != aboutPlan && w.before.Escalation(about) == nil {
+	if !w.waitsFor(about) {
 		return nil // it was answered in another way, which has settled the gate
 	}
 	i := w.instruction(g, about)
+	if isPlan(about) && len(g.Modified) > 0 {
+		return fault.New(fault.InvalidPayload, "A plan is approved as it is shown. Reject it with a note that says what "+
+			"should change; the coordinator hears it and sends another plan.").About("modified")
+	}
 	// The operator may ask for another action than yes or no stand for.
 	if len(g.Modified) > 0 {
 		var m modified
@@ -231,6 +218,25 @@ func (s *Tasks) applyDecision(tx *ledger.Tx, g gate.Gate) error {
 	return fault.New(fault.Conflict, "The task does not allow this: %s", refusal.Problems[0].Detail)
 }
 
+// isPlan reports whether a gate is about a plan.
+func isPlan(about string) bool {
+	return about == aboutPlan || strings.HasPrefix(about, string(amp.TypeDispatch)+"-")
+}
+
+// waitsFor reports whether the task still waits for a decision about that.
+func (w *work) waitsFor(about string) bool {
+	switch {
+	case w.before == nil:
+		return false
+	case about == aboutPlan:
+		return w.before.PlanAsked
+	case isPlan(about):
+		p := w.before.FindPlan(about)
+		return p != nil && !p.Approved
+	}
+	return w.before.Escalation(about) != nil
+}
+
 // instruction translates a decision (TSK-50). Approve means resume, uphold or approve the plan.
 // Reject means terminate, override or reject the plan; of an escalation that holds nothing both
 // only close it.
@@ -242,10 +248,16 @@ func (w *work) instruction(g gate.Gate, about string) amp.Instruction {
 		From:      amp.Admin, Channel: "api", Actor: g.ResolvedBy, Note: cmp.Or(g.Note, "Decided at the gate."),
 	}
 	held := t.Held != nil && t.Held.Escalation == about
+	if about != aboutPlan && isPlan(about) {
+		i.Plan = about
+	}
+	if g.Cause == gate.ByExpiry {
+		i.Note = g.Outcome()
+	}
 	switch {
-	case about == aboutPlan && yes:
+	case isPlan(about) && yes:
 		i.Action = "approve_plan"
-	case about == aboutPlan:
+	case isPlan(about):
 		i.Action = "reject_plan"
 	case held && yes:
 		i.Action = "uphold_verdict"
@@ -259,7 +271,7 @@ func (w *work) instruction(g gate.Gate, about string) amp.Instruction {
 	default:
 		i.Action = "terminate"
 	}
-	if i.Refs == nil && !held && about != aboutPlan {
+	if i.Refs == nil && !held && !isPlan(about) {
 		i.Refs = []string{about} // in case that the operator has another action done
 	}
 	return i

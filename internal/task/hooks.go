@@ -60,6 +60,9 @@ func (w *work) queueWebhooks(next *amp.Task, out amp.Outcome) error {
 	}
 	// The server's escalations go to the admin's webhook.
 	messages := slices.Clone(out.Raised)
+	for _, m := range out.Decisions {
+		messages = append(messages, m.Message)
+	}
 	if w.in.Message != nil {
 		messages = append(messages, w.in.Message)
 	}

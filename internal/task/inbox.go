@@ -101,6 +101,9 @@ func (s *Tasks) inbox(ctx context.Context, p Party, to amp.Role, after int64, li
 // in the task. It also adds what the agent should know before it works: the generation of the
 // lease, a hold, and the lock that is near.
 func (s *Tasks) isFor(ctx context.Context, p Party, m *amp.Stored) (bool, error) {
+	if m.Agent != "" {
+		return p.Role == amp.Admin || m.Agent == p.Identity.ID, nil
+	}
 	var envelope amp.Message
 	if err := wire.UnmarshalPart(m.Message, &envelope); err != nil {
 		return false, err

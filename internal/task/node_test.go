@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"signalbox/internal/gate"
+	"signalbox/internal/protocol"
 	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
@@ -20,7 +21,15 @@ type node struct {
 	parties  map[amp.Role]task.Party // one agent for each role, and the admin
 }
 
+// service is what a node runs: the tasks, or less.
+type service = protocol.Service
+
 func start(t testing.TB, address string, options ...func(*task.Options)) *node {
+	t.Helper()
+	return startAs(t, address, func(s *task.Tasks) service { return s }, options...)
+}
+
+func startAs(t testing.TB, address string, as func(*task.Tasks) service, options ...func(*task.Options)) *node {
 	t.Helper()
 	n := &node{
 		Node:    protocoltest.New(t, address, protocoltest.On{Protocol: task.Protocol()}),
@@ -31,7 +40,7 @@ func start(t testing.TB, address string, options ...func(*task.Options)) *node {
 		option(&o)
 	}
 	n.tasks = task.New(n.Core, o)
-	n.Start(n.tasks)
+	n.Start(as(n.tasks))
 	n.operator = n.Operator("kim")
 	for _, role := range amp.AgentRoles {
 		n.parties[role] = n.addAgent(string(role), role)

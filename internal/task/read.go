@@ -79,7 +79,7 @@ func scanTask(scan store.Scan) (t amp.Task, err error) {
 func (s *Tasks) messages(ctx context.Context, where string, args ...any) (list []amp.Stored, err error) {
 	list, err = store.All(s.core.DB.Reading(ctx), func(scan store.Scan) (one amp.Stored, err error) {
 		var row ledger.Row
-		if err := scan(row.After(&one.Acked)...); err != nil {
+		if err := scan(row.After(&one.Acked, &one.Agent)...); err != nil {
 			return one, err
 		}
 		e, err := row.Entry()
@@ -90,7 +90,7 @@ func (s *Tasks) messages(ctx context.Context, where string, args ...any) (list [
 		err = e.Decode(&b)
 		one.Seq, one.ReceivedAt, one.Message = e.Seq, e.At, b.Record
 		return one, err
-	}, "SELECT m.acked, "+ledger.EntryColumns+" FROM task_message m JOIN "+ledger.EntryTable+" ON e.seq = m.seq WHERE "+
+	}, "SELECT m.acked, m.agent, "+ledger.EntryColumns+" FROM task_message m JOIN "+ledger.EntryTable+" ON e.seq = m.seq WHERE "+
 		where, args...)
 	return list, store.Explain(err)
 }

@@ -7,8 +7,10 @@ import (
 	"strings"
 	"time"
 
+	"signalbox/internal/gate"
 	"signalbox/internal/id"
 	"signalbox/internal/ledger"
+	"signalbox/internal/policy"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/store"
 	"signalbox/internal/task/amp"
@@ -30,16 +32,22 @@ type recorded struct {
 	Agent   string        `json:"agent,omitzero"` // its id
 	AskPlan bool          `json:"ask_plan,omitzero"`
 	PlanOK  bool          `json:"plan_ok,omitzero"`
+	Release string        `json:"release,omitzero"` // the gate that has approved the dispatch, which was kept
+	Rules   int           `json:"rules,omitzero"`   // the version of the rules; see rulesByContent
 	Git     *amp.GitFacts `json:"git,omitzero"`
 	Build   *amp.Build    `json:"build,omitzero"`
 	Lost    *amp.Lost     `json:"lost,omitzero"`
 	Moved   *amp.Finding  `json:"moved,omitzero"`
+	Unsent  *amp.Unsent   `json:"unsent,omitzero"`
 	// What the step led to beside the task, for the apply function.
 	Warnings []amp.Problem `json:"warnings,omitempty"`
 	Acked    []string      `json:"acked,omitempty"`
 	Reopened []string      `json:"reopened,omitempty"`
 	Closed   []amp.Closed  `json:"closed,omitempty"`
 	Gates    []gateLink    `json:"gates,omitempty"`
+	// How plans stand now, and for how many microseconds the approval of one that is kept will be good.
+	Plans   []amp.PlanChange `json:"plans,omitempty"`
+	GoodFor int64            `json:"good_for,omitzero"`
 	// How the task stood before, so that the apply function need not read it.
 	HadDue   bool            `json:"had_due,omitzero"` // something was due before
 	Was      string          `json:"was,omitzero"`     // the status before, "" for a new task
@@ -53,13 +61,18 @@ type recorded struct {
 	state []byte // the task, encoded
 }
 
-// gateLink says what a gate is about: the msg_id of an escalation, or aboutPlan.
+// rulesByContent is the version of the rules under which an approval is of one dispatch. Entries of
+// version 0.1 have none: there an approval covered a risk.
+const rulesByContent = 1
+
+// gateLink says what a gate is about: the msg_id of an escalation or of a dispatch that is kept, or
+// aboutPlan.
 type gateLink struct {
 	Gate  string `json:"gate"`
 	About string `json:"about"`
 }
 
-// aboutPlan is what the gate of a plan is about. No msg_id looks like it.
+// aboutPlan is what the gate of a plan was about in version 0.1. No msg_id looks like it.
 const aboutPlan = "plan"
 
 // encode writes the body with the document byte for byte. An encoder would reorder and reformat
@@ -97,6 +110,7 @@ type refused struct {
 	Errors     []amp.Problem `json:"errors"`
 	Escalation *string       `json:"escalation_ref"`
 	Warnings   []amp.Problem `json:"x_warnings,omitempty"`
+	Gate       string        `json:"x_gate,omitempty"` // that decides about the dispatch, which is kept
 }
 
 // ErrorRecord is what a sender hears of a document that was refused, and what GET /amp/errors
@@ -159,6 +173,9 @@ type work struct {
 	world  amp.World
 	before *amp.Task
 	hooks  map[amp.Role]Webhook
+	plan   *PlanAnswer     // how the dispatch stands, if it was kept before
+	rule   *policy.Verdict // what the policy says of a dispatch, nil if it was not asked
+	gate   *gate.Gate      // that has approved the dispatch, if it was kept and goes out now
 }
 
 // load reads the task, the messages that the input refers to, and the webhooks, with one
@@ -172,8 +189,11 @@ func (w *work) load() error {
 		"role, url, '', FALSE, generation, NULL FROM task_hook WHERE workspace = $1"
 	args := []any{w.party.Workspace, w.in.TaskID}
 	if refs := w.in.Refs(); len(refs) > 0 {
-		text += " UNION ALL SELECT 1, msg_id, task_id, receiver || ' ' || hash, acked, 0, NULL FROM " +
-			"task_message WHERE workspace = $1 AND msg_id IN (" + store.Marks(3, len(refs)) + ")"
+		marks := store.Marks(3, len(refs))
+		text += " UNION ALL SELECT 1, msg_id, task_id, receiver || ' ' || hash || ' ' || agent, acked, 0, NULL FROM " +
+			"task_message WHERE workspace = $1 AND msg_id IN (" + marks + ")" +
+			" UNION ALL SELECT 3, msg_id, task_id, gate || ' ' || digest || ' ' || agent || ' ' || state, FALSE, 0, NULL FROM " +
+			"task_plan WHERE workspace = $1 AND msg_id IN (" + marks + ")"
 		for _, one := range refs {
 			args = append(args, one)
 		}
@@ -195,8 +215,18 @@ func (w *work) loadRow(scan func(...any) error) error {
 		w.before = new(amp.Task)
 		return wire.Unmarshal(state, w.before)
 	case 1:
-		to, hash, _ := strings.Cut(third, " ")
-		w.world.Refs[first] = amp.Ref{TaskID: second, To: amp.Role(to), Acked: acked, Hash: hash}
+		part := strings.SplitN(third, " ", 3)
+		w.world.Refs[first] = amp.Ref{
+			TaskID: second, To: amp.Role(part[0]), Acked: acked, Hash: part[1], Agent: part[2],
+		}
+	case 3:
+		part := strings.SplitN(third, " ", 4)
+		if w.in.Message != nil && first == w.in.Message.MsgID {
+			w.plan = &PlanAnswer{Gate: part[0], State: amp.PlanState(part[3])}
+		}
+		if _, sent := w.world.Refs[first]; !sent {
+			w.world.Refs[first] = amp.Ref{TaskID: second, Hash: part[1], Agent: part[2], Kept: true}
+		}
 	default:
 		w.hooks[amp.Role(first)] = Webhook{URL: second, Generation: int(number)}
 	}
@@ -222,10 +252,13 @@ func (w *work) record(next *amp.Task, out amp.Outcome, decision *rulebook.Plain)
 	kind, actor := kindNoted, "system"
 	main := &recorded{
 		Input: w.in.Kind, Now: w.world.Now, By: w.in.From, Agent: w.world.Agent, AskPlan: w.world.AskPlan,
-		PlanOK: w.world.PlanOK, Git: w.world.Git,
-		Build: w.in.Build, Lost: w.in.Lost, Moved: w.in.Moved, Warnings: out.Warnings,
-		Acked: out.Acked, Reopened: out.Reopened, Closed: out.Closed, Task: next, Decision: decision, Record: w.in.Raw,
-		row: new(messageRow),
+		PlanOK: w.world.PlanOK, Git: w.world.Git, Rules: rulesByContent,
+		Build: w.in.Build, Lost: w.in.Lost, Moved: w.in.Moved, Unsent: w.in.Unsent, Warnings: out.Warnings,
+		Acked: out.Acked, Reopened: out.Reopened, Closed: out.Closed, Plans: out.Plans, Task: next, Decision: decision,
+		Record: w.in.Raw, row: new(messageRow),
+	}
+	if w.gate != nil {
+		main.Release = w.gate.ID
 	}
 	// The apply function needs to know whether a timer may have to be cleared, and which status count
 	// goes down, without reading the row.
@@ -247,6 +280,10 @@ func (w *work) record(next *amp.Task, out amp.Outcome, decision *rulebook.Plain)
 	case amp.InInstruction:
 		kind = kindInstructed
 		main.row = &messageRow{MsgID: w.in.Instruction.ID, Type: "admin_instruction", hash: w.in.Hash}
+	case amp.InRefusal:
+		if out.AskPlan {
+			kind, main.GoodFor = kindKept, w.window().Microseconds()
+		}
 	default:
 	}
 	// What has no document is the server's own doing.
@@ -275,7 +312,8 @@ func (w *work) record(next *amp.Task, out amp.Outcome, decision *rulebook.Plain)
 	return w.settleGates(out)
 }
 
-// recordConsequences appends the implicit acks (TSK-51) and the escalations that the server adds.
+// recordConsequences appends what the server adds: implicit acks (TSK-51), decisions about plans for
+// their coordinators, and escalations.
 func (w *work) recordConsequences(out amp.Outcome) error {
 	for i := range out.Acks {
 		raw, err := wire.Marshal(&out.Acks[i])
@@ -283,6 +321,15 @@ func (w *work) recordConsequences(out amp.Outcome) error {
 			return err
 		}
 		if err := w.append(kindAcked, "system", &recorded{Record: raw, row: new(messageRow)}); err != nil {
+			return err
+		}
+	}
+	for _, m := range out.Decisions {
+		row := &messageRow{
+			MsgID: m.MsgID, Type: string(m.Type), To: string(m.To), RequiresAck: true, agent: m.Agent,
+			hash: amp.ContentHash(m.Raw),
+		}
+		if err := w.append(kindTold, "system", &recorded{By: amp.System, Record: m.Raw, row: row}); err != nil {
 			return err
 		}
 	}

@@ -29,7 +29,10 @@ func Replay(p amp.Policy, entries []ledger.Entry) (*amp.Engine, error) {
 		in, refusal := b.input(p, entries[i].Subject)
 		if refusal == nil {
 			e.Presume(in)
-			_, refusal = e.Do(in, amp.World{Now: b.Now, Agent: b.Agent, AskPlan: b.AskPlan, PlanOK: b.PlanOK, Git: b.Git})
+			_, refusal = e.Do(in, amp.World{
+				Now: b.Now, Agent: b.Agent, AskPlan: b.AskPlan, PlanOK: b.PlanOK, Release: b.Release != "",
+				ByRisk: b.Rules < rulesByContent, Git: b.Git,
+			})
 		}
 		if refusal != nil {
 			return nil, fmt.Errorf("entry %d (%s) would be refused now: %s", entries[i].Seq, entries[i].Kind, refusal)
@@ -49,5 +52,5 @@ func (b *recorded) input(p amp.Policy, taskID string) (amp.Input, *amp.Refusal) 
 	case amp.InMessage, amp.InAck, amp.InHeartbeat, amp.InInstruction:
 		return p.Read(b.Input, b.Record)
 	}
-	return amp.Input{Kind: b.Input, TaskID: taskID, Build: b.Build, Lost: b.Lost, Moved: b.Moved}, nil
+	return amp.Input{Kind: b.Input, TaskID: taskID, Build: b.Build, Lost: b.Lost, Moved: b.Moved, Unsent: b.Unsent}, nil
 }

@@ -56,7 +56,7 @@ func (s *Tasks) Send(ctx context.Context, p Party, d Document) (Answer, *ErrorRe
 	var wrong *ErrorRecord
 	var err error
 	if refusal != nil {
-		answer, wrong, err = s.recordRefusal(ctx, p, d.Kind, raw, refusal, nil)
+		answer, wrong, err = s.recordRefusal(ctx, rejection{party: p, kind: d.Kind, raw: raw, refusal: refusal})
 	} else {
 		answer, wrong, err = s.Take(ctx, p, d.Kind, raw)
 	}

@@ -13,7 +13,7 @@ type Sent struct {
 	TaskID     string
 	Type       amp.Type
 	To         amp.Role
-	Holder     string // the id of the agent that holds the role in the task, "" for none
+	Holder     string // the id of the agent that holds the role in the task, or alone is meant; "" for none
 	Generation int64  // of its lease
 	Status     string // of the task
 	Document   wire.Raw
@@ -23,7 +23,7 @@ type Sent struct {
 // who has gates.
 func IsSent(kind string) bool {
 	switch kind {
-	case kinds[amp.TypeDispatch], kinds[amp.TypeResult], kinds[amp.TypeRequest], kinds[amp.TypeVerdict]:
+	case kinds[amp.TypeDispatch], kinds[amp.TypeResult], kinds[amp.TypeRequest], kinds[amp.TypeVerdict], kindTold:
 		return true
 	}
 	return false
@@ -41,6 +41,11 @@ func ReadSent(e *ledger.Entry) (*Sent, error) {
 		return nil, err
 	}
 	s := &Sent{MsgID: row.MsgID, TaskID: e.Subject, Type: amp.Type(row.Type), To: amp.Role(row.To), Document: b.Record}
+	if e.Kind == kindTold {
+		d, err := readDecision(b.Record)
+		s.Holder = d.Coordinator
+		return s, err
+	}
 	if b.Task != nil {
 		seat := b.Task.Seats[s.To]
 		// A lost lease means that any agent of the role may take the message.

@@ -51,6 +51,7 @@ type Tasks struct {
 	Options
 	core protocol.Core
 	news *ledger.Waiters // calls that wait for messages, by workspace
+	told *ledger.Waiters // for instructions, which may have approved a plan
 }
 
 // New makes the service. The core's ledger must have Projection among its projections. New
@@ -65,7 +66,7 @@ func New(core protocol.Core, o Options) *Tasks {
 		}
 		return ""
 	}
-	s := &Tasks{Options: o, core: core, news: core.Ledger.Waiters(ours)}
+	s := &Tasks{Options: o, core: core, news: core.Ledger.Waiters(ours), told: core.Ledger.Waiters(instructions)}
 	core.Gates.OnResolved(Name, s.applyDecision)
 	return s
 }
@@ -108,6 +109,7 @@ type Answer struct {
 	Generation  int64         `json:"generation,omitempty"` // of the sender's lease on its role
 	Warnings    []amp.Problem `json:"warnings"`
 	Escalations []string      `json:"escalations,omitempty"` // that the server has raised
+	Plan        *PlanAnswer   `json:"plan,omitempty"`        // of a dispatch that was kept until it is approved
 	ReceivedAt  time.Time     `json:"received_at"`
 }
 
@@ -125,16 +127,11 @@ const duplicate = "duplicate"
 func (s *Tasks) Take(ctx context.Context, p Party, kind amp.Kind, raw []byte) (Answer, *ErrorRecord, error) {
 	in, refusal := s.Policy.Read(kind, raw)
 	if refusal == nil {
-		refusal = amp.MayPlay(in, p.Role)
+		refusal = p.maySend(in)
 	}
-	// A suspended agent may still escalate: R-515 forbids silence, and an escalation changes nothing
-	// but who has to look.
-	if refusal == nil && p.Identity.Suspended && !in.IsEscalation() {
-		refusal = amp.Refuse(amp.LayerAuth, amp.AuthPolicy, "", "This agent is suspended.",
-			"nothing until an operator resumes it; an escalation is taken", nil)
-	}
+	refused := rejection{party: p, kind: kind, raw: raw, refusal: refusal, warnings: in.Warnings}
 	if refusal != nil {
-		return s.recordRefusal(ctx, p, kind, raw, refusal, in.Warnings)
+		return s.recordRefusal(ctx, refused)
 	}
 	w := work{tasks: s, party: p, in: in, world: amp.World{Agent: p.Identity.ID}}
 	// The admin holds no seat: any operator may write next.
@@ -145,8 +142,8 @@ func (s *Tasks) Take(ctx context.Context, p Party, kind amp.Kind, raw []byte) (A
 	if err != nil {
 		return Answer{}, nil, err
 	}
-	if refusal != nil {
-		return s.recordRefusal(ctx, p, kind, raw, refusal, in.Warnings)
+	if refused.refusal = refusal; refusal != nil {
+		return s.recordRefusal(ctx, refused)
 	}
 	// Git may take seconds. No transaction is open yet, so nobody waits for it.
 	w.world.Git = s.lookAtGit(ctx, &w)
@@ -169,6 +166,20 @@ func (s *Tasks) Take(ctx context.Context, p Party, kind amp.Kind, raw []byte) (A
 	return answer, wrong, err
 }
 
+// maySend refuses a document of another role than the sender's, and what a suspended agent sends.
+// Such an agent may still escalate: R-515 forbids silence, and an escalation changes nothing but
+// who has to look.
+func (p Party) maySend(in amp.Input) *amp.Refusal {
+	if refusal := amp.MayPlay(in, p.Role); refusal != nil {
+		return refusal
+	}
+	if p.Identity.Suspended && !in.IsEscalation() {
+		return amp.Refuse(amp.LayerAuth, amp.AuthPolicy, "", "This agent is suspended.",
+			"nothing until an operator resumes it; an escalation is taken", nil)
+	}
+	return nil
+}
+
 // take runs one step inside the transaction and writes what it leads to. Exactly one of the three
 // results is set, as in Take.
 func (w *work) take(decision *rulebook.Plain) (Answer, *ErrorRecord, error) {
@@ -178,7 +189,10 @@ func (w *work) take(decision *rulebook.Plain) (Answer, *ErrorRecord, error) {
 	// The only place where a document changes a task.
 	next, out, refusal := w.tasks.Policy.Step(w.before, w.in, w.world)
 	if refusal != nil {
-		record, err := w.tasks.writeRefusal(w.tx, w.party, w.in.Kind, w.in.Raw, refusal, out.Warnings)
+		record, err := w.tasks.writeRefusal(w.tx, rejection{
+			party: w.party, kind: w.in.Kind, raw: w.in.Raw, refusal: refusal, warnings: out.Warnings,
+			rule: w.rule, decision: decision,
+		})
 		return Answer{}, record, err
 	}
 	a := Answer{Status: "accepted", TaskID: w.in.TaskID, Warnings: out.Warnings, ReceivedAt: w.tx.Now()}
@@ -192,7 +206,7 @@ func (w *work) take(decision *rulebook.Plain) (Answer, *ErrorRecord, error) {
 		a.TaskStatus, a.Generation = next.Status(), next.Seats[w.party.Role].Generation
 	}
 	if out.Duplicate {
-		a.Status = duplicate
+		a.Status, a.Plan = duplicate, w.plan
 		return a, nil, nil
 	}
 	for _, m := range out.Raised {
@@ -205,8 +219,8 @@ func (w *work) take(decision *rulebook.Plain) (Answer, *ErrorRecord, error) {
 // policy's business: everything later in a task is bound by the protocol's own rules, and the
 // admin's word is above the policy.
 //
-// Allow by a rule approves the plan; allow by default does not, since nobody has thought about
-// this task. Gate has the admin asked. Block, defer and modify refuse, and are recorded here,
+// Allow by a rule approves the dispatch; allow by default does not, since nobody has thought about
+// this task. Gate has people asked, as its rule says. Block, defer and modify refuse, and are recorded here,
 // because the transaction of the task is never reached.
 func (s *Tasks) askPolicy(ctx context.Context, w *work) (*rulebook.Plain, *amp.Refusal, error) {
 	m := w.in.Message
@@ -222,7 +236,7 @@ func (s *Tasks) askPolicy(ctx context.Context, w *work) (*rulebook.Plain, *amp.R
 		w.world.PlanOK = d.Rule != policy.DefaultRule
 		return &plain, nil, nil
 	case policy.Gate:
-		w.world.AskPlan = true
+		w.world.AskPlan, w.rule = true, &d.Verdict
 		return &plain, nil, nil
 	}
 	err := s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
@@ -254,10 +268,10 @@ func event(m *amp.Message) policy.Event {
 	}
 }
 
-// Readers find the policy's decisions in entries of dispatches, for counters and for replays. The
-// event is built from the stored document again, so it is not stored twice.
+// Readers find the policy's decisions in entries of dispatches, those that are kept included, for
+// counters and for replays. The event is built from the stored document again, so it is not stored twice.
 func Readers() map[string]rulebook.Reader {
-	return map[string]rulebook.Reader{kinds[amp.TypeDispatch]: func(e *ledger.Entry) (rulebook.Reading, error) {
+	read := func(e *ledger.Entry) (rulebook.Reading, error) {
 		reading, err := rulebook.ReadDecision(e)
 		if err != nil || reading.Decision == nil {
 			return reading, err
@@ -275,48 +289,63 @@ func Readers() map[string]rulebook.Reader {
 		ev := event(m)
 		reading.Decision.Event = &ev
 		return reading, nil
-	}}
+	}
+	return map[string]rulebook.Reader{kinds[amp.TypeDispatch]: read, kindKept: read}
+}
+
+// rejection is a document that is refused. rule and decision are what the policy said of a
+// dispatch, nil where it was not asked.
+type rejection struct {
+	party    Party
+	kind     amp.Kind
+	raw      []byte
+	refusal  *amp.Refusal
+	warnings []amp.Problem
+	rule     *policy.Verdict
+	decision *rulebook.Plain
 }
 
 // recordRefusal records a document that was refused before its task was looked at, in a
 // transaction of its own.
-func (s *Tasks) recordRefusal(ctx context.Context, p Party, kind amp.Kind, raw []byte, r *amp.Refusal,
-	warnings []amp.Problem,
-) (Answer, *ErrorRecord, error) {
+func (s *Tasks) recordRefusal(ctx context.Context, r rejection) (Answer, *ErrorRecord, error) {
 	var record *ErrorRecord
 	err := s.core.Ledger.Write(ctx, func(tx *ledger.Tx) (err error) {
-		record, err = s.writeRefusal(tx, p, kind, raw, r, warnings)
+		record, err = s.writeRefusal(tx, r)
 		return err
 	})
 	return Answer{}, record, err
 }
 
 // writeRefusal appends one line of the error log (R-002), and draws the consequences of a refusal
-// that a person has to know of: a protected branch (R-106), a frozen one (R-209), a plan that
-// nobody approved (R-111), an escalation that cannot be read (TSK-30). Those are steps of the task
-// like any other, so that a replay finds them.
-func (s *Tasks) writeRefusal(tx *ledger.Tx, p Party, kind amp.Kind, raw []byte, r *amp.Refusal,
-	warnings []amp.Problem,
-) (*ErrorRecord, error) {
-	b := newRefused(p, raw, r, tx.Now())
-	b.Warnings = warnings
+// that a person has to know of: a protected branch (R-106), a frozen one (R-209), a dispatch that
+// nobody has approved and that is kept (R-111), an escalation that cannot be read (TSK-30). Those
+// are steps of the task like any other, so that a replay finds them.
+func (s *Tasks) writeRefusal(tx *ledger.Tx, r rejection) (*ErrorRecord, error) {
+	p := r.party
+	b := newRefused(p, r.raw, r.refusal, tx.Now())
+	b.Warnings = r.warnings
 	subject := ""
 	if b.TaskID != nil {
 		subject = *b.TaskID
 	}
-	_, lost, matters := amp.LostOf(kind, raw, r)
+	_, lost, matters := amp.LostOf(r.kind, r.raw, r.refusal)
 	if matters && p.Role != "" && subject != "" {
-		w := &work{tasks: s, tx: tx, party: p, in: amp.Input{Kind: amp.InRefusal, TaskID: subject, Lost: &lost}}
+		w := &work{
+			tasks: s, tx: tx, party: p, rule: r.rule,
+			in: amp.Input{Kind: amp.InRefusal, TaskID: subject, Lost: &lost},
+		}
+		if lost.Plan != nil {
+			w.keep(r.raw)
+			b.keptAt(lost.Plan.Gate)
+		}
 		if err := w.load(); err != nil {
 			return nil, err
 		}
-		// The plan's gate shows the refused dispatch.
-		w.in.Plan = raw
 		if next, out := s.Policy.Refusal(w.before, subject, lost, w.world); next != nil {
 			if len(out.Raised) > 0 {
 				b.Escalation = &out.Raised[0].MsgID
 			}
-			if err := w.record(next, out, nil); err != nil {
+			if err := w.record(next, out, r.decision); err != nil {
 				return nil, err
 			}
 		}

@@ -11,7 +11,9 @@ import (
 )
 
 // Migrations make the tables of tasks. What was sent lives in the body of the entry seq,
-// once; state is what the next step starts from.
+// once; state is what the next step starts from. The dispatch of a plan lives in the entry
+// seq of task_plan until it goes out, with an entry of its own. The agent of a message is the
+// one that alone it is for, ” for all of the role.
 var Migrations = store.Migrations{Package: "task", Steps: []string{`
 CREATE TABLE task (
   workspace {text} NOT NULL,
@@ -71,6 +73,21 @@ CREATE TABLE task_hook (
   generation {bigint} NOT NULL,
   PRIMARY KEY (workspace, role)
 ) {strict};
+`, `
+CREATE TABLE task_plan (
+  workspace {text} NOT NULL,
+  msg_id {text} NOT NULL,
+  task_id {text} NOT NULL,
+  agent {text} NOT NULL,
+  digest {text} NOT NULL,
+  gate {text} NOT NULL,
+  state {text} NOT NULL,
+  seq {bigint} NOT NULL,
+  PRIMARY KEY (workspace, msg_id)
+) {strict};
+CREATE INDEX task_plan_approved ON task_plan (seq) WHERE state = 'approved';
+
+ALTER TABLE task_message ADD COLUMN agent {text} NOT NULL DEFAULT '';
 `}}
 
 // The kinds of entries. The subject is the task's id. Kinds are stored, so they never change.
@@ -82,6 +99,8 @@ const (
 	kindRefused    = "task.refused"
 	kindEscalated  = "task.escalated"
 	kindHooked     = "task.hooked"
+	kindKept       = "task.kept" // a dispatch waits until it is approved
+	kindTold       = "task.told" // what its coordinator hears of it
 )
 
 // kinds are the kinds of the entries that hold messages.
@@ -98,7 +117,7 @@ const dueTimer = "task.due"
 // is needed to rebuild the state of its task.
 func Projection() ledger.Projection {
 	apply := map[string]ledger.Apply{kindRefused: applyRefused, kindHooked: ledger.ApplyBody(applyHooked)}
-	for _, kind := range []string{kindAcked, kindHeard, kindInstructed, kindNoted} {
+	for _, kind := range []string{kindAcked, kindHeard, kindInstructed, kindNoted, kindKept, kindTold} {
 		apply[kind] = applyRecorded
 	}
 	for _, kind := range kinds {
@@ -109,7 +128,7 @@ func Projection() ledger.Projection {
 		Tables: ledger.Tables(
 			"task (workspace, task_id)", "task_count (workspace, status)",
 			"task_message (workspace, msg_id)", "task_error (seq)", "task_gate (gate)",
-			"task_hook (workspace, role)",
+			"task_hook (workspace, role)", "task_plan (workspace, msg_id)",
 		),
 		Erasable: []string{kindRefused},
 		Apply:    apply,
@@ -133,6 +152,9 @@ func applyRecorded(tx *store.Tx, e *ledger.Entry) error {
 	}
 	for _, id := range b.Reopened {
 		tx.Exec("UPDATE task_message SET acked = $3 WHERE workspace = $1 AND msg_id = $2", e.Workspace, id, false)
+	}
+	if err := applyPlans(tx, e, &b); err != nil {
+		return err
 	}
 	for _, g := range b.Gates {
 		tx.Exec("INSERT INTO task_gate (gate, workspace, task_id, about) VALUES ($1, $2, $3, $4)", g.Gate, e.Workspace,
@@ -182,7 +204,8 @@ func countTask(tx *store.Tx, workspace, was, is string) {
 func insertMessage(tx *store.Tx, e *ledger.Entry, b *recorded) error {
 	row := b.row
 	if row == nil {
-		if e.Kind == kindAcked || e.Kind == kindHeard || e.Kind == kindNoted {
+		switch e.Kind {
+		case kindAcked, kindHeard, kindNoted, kindKept:
 			return nil
 		}
 		row = new(messageRow)
@@ -193,13 +216,20 @@ func insertMessage(tx *store.Tx, e *ledger.Entry, b *recorded) error {
 			row.MsgID, row.Type = row.InstructionID, "admin_instruction"
 		}
 		row.hash = amp.ContentHash(b.Record)
+		if e.Kind == kindTold { // an agent cannot address a message to one agent
+			d, err := readDecision(b.Record)
+			if err != nil {
+				return err
+			}
+			row.agent = d.Coordinator
+		}
 	}
 	if row.MsgID == "" {
 		return nil
 	}
-	tx.Exec("INSERT INTO task_message (workspace, msg_id, task_id, type, receiver, hash, acked, "+
-		"seq) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
-		e.Workspace, row.MsgID, e.Subject, row.Type, row.To, row.hash, !row.RequiresAck, e.Seq)
+	tx.Exec("INSERT INTO task_message (workspace, msg_id, task_id, type, receiver, hash, acked, seq, agent) "+
+		"VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+		e.Workspace, row.MsgID, e.Subject, row.Type, row.To, row.hash, !row.RequiresAck, e.Seq, row.agent)
 	return nil
 }
 
@@ -212,6 +242,7 @@ type messageRow struct {
 	To            string `json:"to"`
 	RequiresAck   bool   `json:"requires_ack"`
 	hash          string
+	agent         string // the id of the agent that alone it is for, "" for all of the role
 }
 
 // applyRefused needs no body, so that refusals can be erased and the table rebuilt all the same.

@@ -13,12 +13,14 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Run writes the mirror and watches the branches of tasks under review, until ctx ends.
+// Run writes the mirror, watches the branches of tasks under review, and has approved plans go out,
+// until ctx ends.
 func (s *Tasks) Run(ctx context.Context) error {
 	var g errgroup.Group
 	mirror := NewMirror(s.core.Ledger, s.Mirror)
 	g.Go(func() error { return mirror.Run(ctx) })
 	g.Go(func() error { return s.watchBranches(ctx) })
+	g.Go(func() error { return s.sendApproved(ctx) })
 	return g.Wait()
 }
 

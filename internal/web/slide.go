@@ -9,6 +9,7 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/roster"
 	"signalbox/internal/show"
+	"signalbox/internal/task/amp"
 	"signalbox/internal/wire"
 )
 
@@ -136,7 +137,11 @@ func modifiable(g *gate.Gate) string {
 		if len(g.Artifacts) == 1 {
 			return pretty(wire.Raw(show.JSON(g.Artifacts[0]))) // a form sends back what stands in it
 		}
+	// An escalation can be answered with another action; a plan is approved as it is or not at all.
 	case "task":
+		if strings.HasPrefix(g.Origin.Reference, string(amp.TypeDispatch)) {
+			return ""
+		}
 		return "{\n  \"action\": \"resume\",\n  \"reset_reject_count\": true\n}"
 	}
 	return ""

@@ -6,7 +6,7 @@ import "fmt"
 // nothing, and the ack of an escalation only marks it as seen.
 func (p Policy) Acknowledge(t *Task, a *Ack, w World) (*Task, Outcome, *Refusal) {
 	known, ok := w.Refs[a.AckOf]
-	if !ok || t == nil {
+	if !ok || known.Kept || t == nil {
 		return t, Outcome{},
 			unfit(RefUnresolved, "/ack_of", "There is no message "+a.AckOf+".", "the msg_id of a message that was sent to you")
 	}
@@ -16,15 +16,24 @@ func (p Policy) Acknowledge(t *Task, a *Ack, w World) (*Task, Outcome, *Refusal)
 			"The message is for the "+string(known.To)+", who alone may acknowledge it.").expecting(string(known.To),
 			string(known.To))
 	}
-	s := p.begin(t, a.TaskID, w, a.From)
+	writer := a.From
+	// What was decided about a plan is for the agent that sent it, which need not hold the role.
+	if known.Agent != "" {
+		if known.Agent != w.Agent {
+			return t, Outcome{}, refuse(LayerAuth, AuthRole, "/from",
+				"The message is for another agent.").expecting("an ack of a message in your own inbox", nil)
+		}
+		writer = ""
+	}
+	s := p.begin(t, a.TaskID, w, writer)
 	awaited := s.t.findAwaited(a.AckOf)
 	if awaited == nil {
-		// The end of a task acknowledges everything, so an ack that is on its way then is a duplicate
-		// and no error.
-		if known.Acked || t.over() {
+		// The end of a task acknowledges everything but decisions about plans, so an ack that is on its
+		// way then is a duplicate and no error.
+		if known.Acked || t.over() && known.Agent == "" {
 			return t, Outcome{Duplicate: true}, nil
 		}
-		s.stopAwaiting(a.AckOf) // an escalation, which nobody waits for
+		s.stopAwaiting(a.AckOf) // an escalation or a decision, which nobody waits for
 		next, out := s.end()
 		return next, out, nil
 	}
@@ -184,9 +193,10 @@ func (p Policy) Refusal(t *Task, taskID string, lost Lost, w World) (*Task, Outc
 		s.raise("permission_denied", "warning", whyFrozen,
 			"The branch has moved after a result was reported, while nobody may change it ("+string(BranchFrozen)+").",
 			Hold{Kind: HoldSuspended, Scope: "party:" + string(Executor)}, s.t.Last)
-	// The admin is asked once for each level of risk, however often the coordinator tries.
-	case r.Has(PlanNotApproved) && (!s.t.PlanAsked || rank(lost.Risk) > rank(s.t.PlanRisk)):
-		s.t.PlanAsked, s.t.PlanApproved, s.t.PlanRisk, s.out.AskPlan = true, false, lost.Risk, true
+	case r.Has(PlanNotApproved) && w.ByRisk:
+		s.askByRisk(lost.Risk)
+	case r.Has(PlanNotApproved) && lost.Plan != nil:
+		s.keepPlan(*lost.Plan)
 	}
 	if len(s.out.Raised) == 0 && !s.out.AskPlan {
 		return nil, Outcome{}

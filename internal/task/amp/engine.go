@@ -41,8 +41,15 @@ func (e *Engine) remember(in Input, out Outcome) {
 	case in.Instruction != nil:
 		e.Known[in.Instruction.ID] = Ref{TaskID: in.TaskID, Hash: in.Hash, Acked: true}
 	}
+	if out.AskPlan && in.Lost.Plan != nil {
+		p := in.Lost.Plan
+		e.Known[p.MsgID] = Ref{TaskID: in.TaskID, Hash: p.Digest, Agent: p.Agent, Kept: true}
+	}
 	for _, m := range out.Raised {
 		e.Known[m.MsgID] = Ref{TaskID: in.TaskID, To: m.To, Acked: true, Hash: contentHash(m.Raw)}
+	}
+	for _, m := range out.Decisions {
+		e.Known[m.MsgID] = Ref{TaskID: in.TaskID, To: m.To, Hash: contentHash(m.Raw), Agent: m.Agent}
 	}
 	mark := func(ids []string, acked bool) {
 		for _, id := range ids {
@@ -56,7 +63,8 @@ func (e *Engine) remember(in Input, out Outcome) {
 }
 
 // LostOf is what matters of a refused document; matters is false if nobody has to know. A message
-// id that is taken is no reason to raise an alarm: the escalation of that id is stored.
+// id that is taken is no reason to raise an alarm: the escalation of that id is stored. The caller
+// adds to a plan who sent it, and its gate.
 func LostOf(kind Kind, raw []byte, r *Refusal) (taskID string, lost Lost, matters bool) {
 	d := documentOf(raw)
 	if kind != InMessage {
@@ -65,6 +73,9 @@ func LostOf(kind Kind, raw []byte, r *Refusal) (taskID string, lost Lost, matter
 	payload, _ := d.object["payload"].(map[string]any)
 	risk, _ := payload["risk_level"].(string)
 	lost = Lost{Layer: r.Layer, Problems: r.Problems, Risk: risk}
+	if r.Has(PlanNotApproved) {
+		lost.Plan = &Plan{MsgID: d.text("msg_id"), Digest: contentHash(raw)}
+	}
 	lost.Escalation = d.text("type") == string(TypeEscalation) && !r.Has(MsgIDConflict)
 	return d.text("task_id"), lost, lost.Escalation || r.Has(BranchProtected) || r.Has(BranchFrozen) ||
 		r.Has(PlanNotApproved)

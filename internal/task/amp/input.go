@@ -21,6 +21,7 @@ const (
 	InRefusal     Kind = "refusal" // a document was refused that a person has to know of
 	InBuild       Kind = "build"   // a check of the task's branch
 	InMoved       Kind = "moved"   // the repository was changed behind our back
+	InUnsent      Kind = "unsent"  // a plan was approved and cannot go out
 )
 
 // Input is what a step takes: a document that was read, or something that the server has found.
@@ -36,13 +37,11 @@ type Input struct {
 	Build       *Build
 	Lost        *Lost
 	Moved       *Finding
-	Raw         []byte // the document as it came
+	Unsent      *Unsent
+	Raw         []byte // the document as it came; of a refusal only where it is kept
 	Hash        string // of its content
 	// Warnings of the layers that have read the document.
 	Warnings []Problem
-
-	// Plan is the dispatch whose plan waits to be approved, for the gate that shows it.
-	Plan []byte // the dispatch whose plan waits to be approved
 }
 
 // Build is the status of one check.
@@ -57,6 +56,7 @@ type Lost struct {
 	Problems   []Problem `json:"errors"`
 	Risk       string    `json:"risk_level,omitzero"`
 	Escalation bool      `json:"escalation,omitzero"`
+	Plan       *Plan     `json:"plan,omitzero"` // the dispatch, if it waits to be approved
 }
 
 // Finding is something wrong in a repository that no message reported.
@@ -149,6 +149,8 @@ func (p Policy) Step(t *Task, in Input, w World) (next *Task, out Outcome, refus
 		next, out = p.Moved(t, *in.Moved, w)
 	case InRefusal:
 		next, out = p.Refusal(t, in.TaskID, *in.Lost, w)
+	case InUnsent:
+		next, out = p.EndUnsent(t, *in.Unsent, w)
 	}
 	out.Warnings = append(slices.Clone(in.Warnings), out.Warnings...)
 	return next, out, refusal

@@ -2,9 +2,8 @@ package amp
 
 import "slices"
 
-// Instruct takes an instruction of the admin (TSK-17). Only approve_plan may come before the task
-// exists: a person may agree to a plan before it is sent. Only resume is accepted after the end,
-// to close escalations that were left open.
+// Instruct takes an instruction of the admin (TSK-17), about a task that exists. Only resume is
+// accepted after the end, to close escalations that were left open.
 func (p Policy) Instruct(t *Task, i *Instruction, w World) (*Task, Outcome, *Refusal) {
 	// R-006 holds for instructions as well, so a repeated click is a duplicate.
 	if known, ok := w.Refs[i.ID]; ok {
@@ -14,7 +13,7 @@ func (p Policy) Instruct(t *Task, i *Instruction, w World) (*Task, Outcome, *Ref
 		return t, Outcome{},
 			unfit(MsgIDConflict, "/instruction_id", "An instruction with this id and other content exists.", "a new id")
 	}
-	if t == nil && i.Action != "approve_plan" {
+	if t == nil && !w.ByRisk {
 		return t, Outcome{}, unfit(RefUnresolved, "/task_id", "There is no task "+i.TaskID+".", "the id of an existing task")
 	}
 	s := p.begin(t, i.TaskID, w, "")
@@ -45,32 +44,20 @@ func (s *step) carryOut(i *Instruction) *Refusal {
 		for _, o := range slices.Clone(s.t.Open) {
 			s.close(o.ID, i.Action)
 		}
-		if s.t.PlanAsked {
-			s.t.PlanAsked, s.out.PlanDone = false, i.Action
+		s.endPlans(i.Note)
+		s.t.PlanAsked = false
+	case "approve_plan", "reject_plan":
+		if s.w.ByRisk {
+			s.decideByRisk(i.Action)
+			return nil
 		}
-	case "approve_plan":
-		// An approval that comes before the plan was asked for covers every risk: the admin named none.
-		risk := s.t.PlanRisk
-		if risk == "" {
-			risk = Risks[len(Risks)-1]
-		}
-		s.approvePlan(risk)
-	case "reject_plan":
-		s.t.PlanApproved, s.t.PlanAsked, s.t.PlanRisk, s.out.PlanDone = false, false, "", i.Action
+		return s.decidePlan(i)
 	case "uphold_verdict", "override_verdict":
 		return s.decideHeld(i)
 	case "reassign":
 		s.reassign(i.Target)
 	}
 	return nil // rollback changes nothing here: it is recorded, and shown to the parties
-}
-
-// approvePlan approves the plan up to a risk, and ends the question if there was one.
-func (s *step) approvePlan(risk string) {
-	s.t.PlanApproved, s.t.PlanRisk = true, risk
-	if s.t.PlanAsked {
-		s.t.PlanAsked, s.out.PlanDone = false, "approve_plan"
-	}
 }
 
 // resume answers the escalations that it names, and no others (TSK-17). A held verdict needs a

@@ -1,6 +1,7 @@
 package amp
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -34,6 +35,7 @@ type Record struct {
 	Beats     map[Role]time.Time `json:"x_heartbeats_due"`
 	Seats     map[Role]Seat      `json:"x_seats"`
 	CI        map[string]string  `json:"x_ci_status,omitempty"`
+	Plans     []Plan             `json:"x_plans,omitempty"`
 	Waits     string             `json:"x_waits_for"` // why nothing happens, in a sentence
 	Workspace string             `json:"x_workspace"`
 	Messages  []Stored           `json:"x_messages,omitempty"`
@@ -73,6 +75,7 @@ type Stored struct {
 	Notice     string    `json:"notice,omitempty"` // what the receiver should know
 	Generation int64     `json:"generation,omitempty"`
 	Message    wire.Raw  `json:"message"`
+	Agent      string    `json:"-"` // the id of the agent that alone it is for, "" for all of the role
 }
 
 // maybe is nil for "", since the protocol writes null for what is not there.
@@ -95,7 +98,7 @@ func (t *Task) Show(workspace string) Record {
 		Last: maybe(t.Last), UpdatedAt: moment(t.Updated),
 		Repo: t.Repo, Branch: t.Branch, Criteria: t.Criteria, Open: t.Open, Awaiting: []AwaitedRecord{},
 		Beats: map[Role]time.Time{}, Seats: t.Seats, CI: t.CI,
-		Waits: t.waitsFor(), Workspace: workspace,
+		Plans: t.Plans, Waits: t.waitsFor(), Workspace: workspace,
 	}
 	for _, s := range t.Subtasks {
 		r.Subtasks[s.ID] = SubtaskRecord{s.State, s.Dispatch, maybe(s.Result), maybe(s.Verdict), maybe(s.Commit)}
@@ -131,6 +134,13 @@ func (t *Task) waitsFor() string {
 	}
 	if t.PlanAsked {
 		waits = append(waits, "The admin has to approve the plan.")
+	}
+	for _, p := range t.Plans {
+		if p.Approved {
+			waits = append(waits, p.MsgID+" is approved and about to go out.")
+		} else {
+			waits = append(waits, fmt.Sprintf("The admin has to approve %s (%s).", p.MsgID, cmp.Or(p.Gate, "no gate")))
+		}
 	}
 	for _, a := range t.Awaiting {
 		waits = append(waits, fmt.Sprintf("The %s has to acknowledge %s.", a.To, a.MsgID))

@@ -145,10 +145,14 @@ type Task struct {
 	Repo     string   `json:"repo,omitzero"`
 	Branch   string   `json:"branch,omitzero"`
 	Criteria []string `json:"acceptance_criteria,omitempty"`
-	// R-111: whether a plan was approved, up to which risk, and whether the admin is being asked.
+	// R-111: whether a dispatch was approved, and what the approval covers: its risk, its coordinator
+	// and its limits. PlanAsked is a question of version 0.1, which kept no dispatch.
 	PlanApproved bool   `json:"plan_approved"`
-	PlanRisk     string `json:"plan_risk,omitzero"` // the risk that was approved, or is asked for
+	PlanRisk     string `json:"plan_risk,omitzero"`
 	PlanAsked    bool   `json:"plan_asked,omitzero"`
+	PlanAgent    string `json:"plan_agent,omitzero"`  // its id
+	PlanLimits   string `json:"plan_limits,omitzero"` // a digest; see Dispatch.limits
+	Plans        []Plan `json:"plans,omitempty"`      // dispatches that wait for the admin, or are about to go out
 	// The newest dispatch, and the commit of the branch when it was sent.
 	Dispatch string `json:"governing_dispatch,omitzero"`
 	// Base is the commit of the branch when it was dispatched, "" where git was not asked.
@@ -182,7 +186,7 @@ type Task struct {
 // original may be in use elsewhere, and a refused step must leave it as it was.
 func (t *Task) clone() *Task {
 	c := *t
-	c.Criteria, c.Subtasks = slices.Clone(t.Criteria), slices.Clone(t.Subtasks)
+	c.Criteria, c.Subtasks, c.Plans = slices.Clone(t.Criteria), slices.Clone(t.Subtasks), slices.Clone(t.Plans)
 	c.Holds, c.Open, c.Awaiting = slices.Clone(t.Holds), slices.Clone(t.Open), slices.Clone(t.Awaiting)
 	c.Beats, c.Seats, c.CI = maps.Clone(t.Beats), maps.Clone(t.Seats), maps.Clone(t.CI)
 	if t.Held != nil {

@@ -15,6 +15,8 @@ type Ref struct {
 	To     Role
 	Acked  bool
 	Hash   string // of its content
+	Agent  string // the id of the agent that alone it is for or, while it is kept, that sent it
+	Kept   bool   // a dispatch that has not gone out: its id is taken, and nothing can refer to it
 }
 
 // World is everything that a step depends on beside the task and the input. A caller reads it
@@ -28,12 +30,16 @@ type World struct {
 	Refs map[string]Ref
 	Hash string // of what came
 	// Taken reports whether a message has the id. It is asked only for ids of the server's own
-	// escalations.
+	// messages.
 	Taken func(msgID string) bool
 	// AskPlan and PlanOK are what the operator's policy says of a dispatch: a person must approve the
 	// plan, or a rule approves it.
 	AskPlan, PlanOK bool
-	Git             *GitFacts
+	// Release says that the dispatch was kept, and is about to go out because it was approved.
+	Release bool
+	// ByRisk replays an entry of version 0.1, in which an approval covered a risk and no content.
+	ByRisk bool
+	Git    *GitFacts
 }
 
 // GitFacts are what a look at the repository has shown. Problems refuse the message; nil facts
@@ -59,10 +65,13 @@ type Outcome struct {
 	Acked    []string // messages that nobody has to acknowledge any more
 	Reopened []string // messages that have to be acknowledged again
 	Closed   []Closed // escalations that are answered
-	// AskPlan says that the admin is to be asked for the plan; PlanDone is how that question was
-	// answered, "" if it was not.
-	AskPlan  bool   // the admin is to approve the plan
-	PlanDone string // how the plan was decided, "" if it was not
+	// AskPlan says that the admin is to be asked about the dispatch that was refused. Plans are those
+	// that stand otherwise now, and Decisions what their coordinators hear.
+	AskPlan   bool
+	Plans     []PlanChange
+	Decisions []Told
+	// PlanDone is how a question of version 0.1 was answered, "" if it was not.
+	PlanDone string
 }
 
 // Closed is an escalation that was answered, and by what.
@@ -160,7 +169,7 @@ func (s *step) raise(kind, severity, why, description string, hold Hold, affecte
 			return o.ID
 		}
 	}
-	id := s.freshID()
+	id := s.freshID(TypeEscalation)
 	if hold.Kind != "" {
 		hold.Cause, hold.Since, hold.Critical = id, s.now, severity == "critical"
 		s.t.Holds = append(s.t.Holds, hold)
@@ -186,15 +195,14 @@ func (s *step) raise(kind, severity, why, description string, hold Hold, affecte
 	return id
 }
 
-// freshID is an unused id for an escalation. Ids have millisecond resolution and a step
-// may raise several, so it counts on from now.
-func (s *step) freshID() string {
+// freshID is an unused id for a message of the server. Ids have millisecond resolution and
+// a step may write several, so it counts on from now.
+func (s *step) freshID(t Type) string {
 	for ms := s.now / 1000; ; ms++ {
-		id := fmt.Sprintf("%s-%s-%013d", TypeEscalation, s.t.ID, ms)
+		id := fmt.Sprintf("%s-%s-%013d", t, s.t.ID, ms)
 		used := s.t.findEscalation(id) != nil || s.w.Taken != nil && s.w.Taken(id) ||
-			slices.ContainsFunc(s.out.Raised, func(m *Message) bool {
-				return m.MsgID == id
-			})
+			slices.ContainsFunc(s.out.Raised, func(m *Message) bool { return m.MsgID == id }) ||
+			slices.ContainsFunc(s.out.Decisions, func(m Told) bool { return m.MsgID == id })
 		if !used {
 			return id
 		}

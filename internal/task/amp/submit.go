@@ -18,8 +18,8 @@ func unfit(code Code, pointer, detail, expected string) *Refusal {
 //
 // Escalations skip lease and holds: anybody may escalate at any time.
 func (p Policy) Submit(t *Task, m *Message, w World) (*Task, Outcome, *Refusal) {
-	if known, ok := w.Refs[m.MsgID]; ok {
-		if known.Hash == w.Hash {
+	if known, ok := w.Refs[m.MsgID]; ok && !(known.Kept && w.Release) {
+		if known.Hash == w.Hash && (!known.Kept || known.Agent == w.Agent) {
 			return t, Outcome{Duplicate: true}, nil
 		}
 		return t, Outcome{}, unfit(MsgIDConflict, "/msg_id",
@@ -53,7 +53,7 @@ func (p Policy) Submit(t *Task, m *Message, w World) (*Task, Outcome, *Refusal) 
 // references refuses a message that refers to messages that are not stored.
 func references(m *Message, w World) *Refusal {
 	check := func(pointer, ref string) *Refusal {
-		if _, ok := w.Refs[ref]; !ok {
+		if known, ok := w.Refs[ref]; !ok || known.Kept {
 			return unfit(RefUnresolved, pointer, "There is no message "+ref+".", "the msg_id of a message that was accepted")
 		}
 		return nil
@@ -125,19 +125,12 @@ var Risks = []string{"low", "medium", "high"}
 // rank orders risks. A task that has none yet ranks below all.
 func rank(risk string) int { return slices.Index(Risks, risk) }
 
-// dispatch gives subtasks to the executor. R-111, TSK-19: a plan is approved once, for its risk; a
-// dispatch of higher risk needs a new approval.
+// dispatch gives subtasks to the executor. R-111, TSK-19: a person approves its content first; a
+// dispatch that is refused for want of that is kept (Policy.Refusal), and goes out when it is
+// approved.
 func (s *step) dispatch(m *Message) *Refusal {
 	d, t := m.Dispatch, s.t
-	// A rule of the policy has approved the plan (TSK-47).
-	if s.w.PlanOK {
-		s.approvePlan("high")
-	}
-	// The refusal is recorded, and Policy.Refusal then asks the admin.
-	if needed := s.RequirePlan || s.w.AskPlan; needed && (!t.PlanApproved || rank(d.Risk) > rank(t.PlanRisk)) {
-		return unfit(PlanNotApproved, "/task_id", "The admin has not approved the plan of this task.",
-			"the same message again when the admin has approved it; they have been asked")
-	}
+	covered := t.covers(d, s.w.Agent)
 	if refusal := t.checkKept(d); refusal != nil {
 		return refusal
 	}
@@ -165,11 +158,18 @@ func (s *step) dispatch(m *Message) *Refusal {
 		t.Base = s.w.Git.Commit
 	}
 	s.await(m)
-	return s.checkGit()
+	if refusal := s.checkGit(); refusal != nil {
+		return refusal
+	}
+	if s.w.ByRisk {
+		s.approveByRisk()
+		return nil
+	}
+	return s.checkPlan(m, covered)
 }
 
 // checkGit refuses what a look at the repository has shown to be wrong, and passes its warnings
-// on. It comes last, after everything that can be checked without git.
+// on. It comes after everything that can be checked without git.
 func (s *step) checkGit() *Refusal {
 	if s.w.Git == nil {
 		return nil

@@ -100,6 +100,7 @@ func (s *step) applyVerdict(sub *Subtask) {
 	if s.countApproved() == len(s.t.Subtasks) {
 		s.t.Phase = Completed
 		s.endAll()
+		s.endPlans("")
 	}
 }
 

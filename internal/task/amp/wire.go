@@ -92,9 +92,13 @@ type Dispatch struct {
 	Subtasks    []struct {
 		ID          string `json:"subtask_id"`
 		Description string `json:"description"`
+		Lines       whole  `json:"estimated_lines"`
 	} `json:"subtasks"`
 	Criteria []string `json:"acceptance_criteria"`
 	Risk     string   `json:"risk_level"`
+	// The limits: what the executor must not do, and what it has to keep to.
+	Forbidden   []string `json:"forbidden_actions,omitempty"`
+	Constraints wire.Raw `json:"tech_constraints,omitzero"`
 }
 
 // Result is the payload of task_result. A nil in Met means "could not be verified" (R-205).
@@ -216,6 +220,7 @@ type Instruction struct {
 	NewDecision string   `json:"new_decision,omitempty"`
 	RollbackTo  string   `json:"rollback_to,omitempty"`
 	Note        string   `json:"note,omitempty"`
+	Plan        string   `json:"x_plan,omitempty"` // the dispatch that is approved or rejected, if several wait
 	Raw         []byte   `json:"-"`
 }
 
