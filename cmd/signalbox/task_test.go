@@ -113,9 +113,36 @@ const verdictPayload = `{"decision":"approved","confidence":0.95,"criteria_resul
 func dispatchedTask(t *testing.T) (p *process, keys map[string]string) {
 	t.Helper()
 	p, keys = taskTeam(t)
+	if code, out := run(t, p.dir, "task", "instruct", "T-2026-044", "approve_plan"); code == 0 {
+		t.Fatalf("a plan is approved that does not exist: %s", out)
+	}
+	if code, out := run(t, p.dir, "task", "--key", keys["coordinator"], "dispatch", "T-2026-044",
+		writeFile(t, dispatchPayload)); code != 3 {
+		t.Fatalf("%d %s", code, out)
+	}
 	mustRun(t, p.dir, "task", "instruct", "T-2026-044", "approve_plan")
-	mustRun(t, p.dir, "task", "--key", keys["coordinator"], "dispatch", "T-2026-044", writeFile(t, dispatchPayload))
+	mustRun(t, p.dir, "task", "--key", keys["executor"], "inbox", "--wait", "50s")
 	return p, keys
+}
+
+// hears has an agent acknowledge the one message in its inbox, and returns it.
+func hears(t *testing.T, p *process, key string) string {
+	t.Helper()
+	var box struct {
+		Messages []struct{ Message json.RawMessage }
+	}
+	out := mustRun(t, p.dir, "task", "--key", key, "inbox", "--wait", "50s", "--json")
+	if err := json.Unmarshal([]byte(out), &box); err != nil || len(box.Messages) != 1 {
+		t.Fatalf("%s %v", out, err)
+	}
+	var head struct {
+		MsgID string `json:"msg_id"`
+	}
+	if err := json.Unmarshal(box.Messages[0].Message, &head); err != nil {
+		t.Fatal(err)
+	}
+	mustRun(t, p.dir, "task", "--key", key, "ack", head.MsgID)
+	return string(box.Messages[0].Message)
 }
 
 func writeFile(t testing.TB, text string) string {
@@ -139,8 +166,11 @@ func TestATaskFromATerminal(t *testing.T) {
 		writeFile(t, dispatchPayload)); code != 3 || !strings.Contains(out, "AMP_E_PLAN_NOT_APPROVED") {
 		t.Errorf("a plan that nobody has approved: %d %s", code, out)
 	}
-	mustRun(t, p.dir, "gates", "approve", p.pending(t))
-	as("coordinator", "dispatch", "T-2026-044", writeFile(t, dispatchPayload))
+	mustRun(t, p.dir, "gates", "approve", p.pending(t), "--note", "Go ahead.")
+	if heard := hears(t, p, keys["coordinator"]); !strings.Contains(heard, `"note":"Go ahead."`) ||
+		!strings.Contains(heard, `"dispatched":true`) {
+		t.Errorf("the coordinator hears %s", heard)
+	}
 	if out := mustRun(t, p.dir, "task", "ls"); !strings.Contains(out, "T-2026-044  dispatched  medium") {
 		t.Errorf("ls: %s", out)
 	}

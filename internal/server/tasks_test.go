@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -110,6 +111,49 @@ func TestTheCallsOfTasks(t *testing.T) {
 				t.Errorf("%s %s %.60s: %d, want %d with %s\n%.400s", c.who, c.call, c.body, status, c.status, c.has, answer)
 			}
 		}
+	})
+}
+
+// TestAPlanIsApprovedOnItsPage follows a plan from the coordinator's call to the page of its gate, and
+// to the inboxes.
+func TestAPlanIsApprovedOnItsPage(t *testing.T) {
+	eachBoxWith(t, map[string]string{"tasks.plan_approval": "true"}, func(t *testing.T, b *box) {
+		coordinator, executor := b.agentWith("coordinator", "default"), b.agentWith("executor", "default")
+		plan := strings.Replace(taskDispatch, `"risk_level"`,
+			`"forbidden_actions":["Push to main"],"tech_constraints":{"go":"1.26"},"risk_level"`, 1)
+		var refused struct {
+			Gate string `json:"x_gate"`
+		}
+		answer, _ := b.call(409, "POST /amp/messages", coordinator, plan)
+		if err := json.Unmarshal([]byte(answer), &refused); err != nil || refused.Gate == "" {
+			t.Fatalf("%s %v", answer, err)
+		}
+		ann := b.signedIn(b.token())
+		page := ann.sees("/ui/inbox/"+refused.Gate, "Rework the timer", "/srv/repos/app", "feature/timer", "All tests pass",
+			"Push to main", "1.26", "T-2026-044-S1")
+		if strings.Contains(page, "Approve with changes") || strings.Contains(page, "resume") {
+			t.Error("a plan can be approved with changes")
+		}
+		if _, page, _ := ann.post("/ui/inbox/"+refused.Gate+"/decide", url.Values{
+			"do": {"modify"}, "modified": {`{"action":"resume"}`},
+		}); !strings.Contains(page, "A plan is approved as it is shown") {
+			t.Error(page)
+		}
+		if _, page, _ := ann.post("/ui/inbox/"+refused.Gate+"/decide", url.Values{
+			"do": {"approve"}, "note": {"Go ahead."},
+		}); !strings.Contains(page, "Approved") {
+			t.Error(page)
+		}
+		for key, has := range map[string]string{
+			executor: `"msg_id":"task_dispatch-T-2026-044-1772116327000"`, coordinator: `"note":"Go ahead."`,
+		} {
+			if got, _ := b.call(200, "GET /amp/messages?wait=50s", key, ""); !strings.Contains(got, has) {
+				t.Errorf("the inbox has no %s: %s", has, got)
+			}
+		}
+		ann.sees("/ui/inbox/"+refused.Gate, "T-2026-044 was dispatched.")
+		ann.sees("/ui/tasks/default/T-2026-044", "The plan is approved: Go ahead.")
+		b.wantRebuilt(10)
 	})
 }
 

@@ -22,12 +22,14 @@ import (
 	"signalbox/internal/server"
 	"signalbox/internal/store"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/task"
 )
 
 // emptyTables are the tables that have no rows in a database of version 0.1, before or
 // after it was brought up to date, and why.
 var emptyTables = map[string]string{
 	"delivery_runner": "a runner has a row only while its server runs",
+	"task_plan":       "version 0.1 kept no dispatches",
 }
 
 // oldBox is a data folder that version 0.1 left behind, and what its last calls answered.
@@ -413,12 +415,20 @@ func (old *oldBox) keepsWork(b *box) {
 			}
 		}
 		b.ops(200, "GET /amp/tasks?limit=100&workspace="+workspace, "", &board)
-		for _, task := range board.Tasks {
-			got[workspace+"/"+task.ID] = task.Status
+		for _, t := range board.Tasks {
+			got[workspace+"/"+t.ID] = t.Status
 		}
 	}
 	if diff := cmp.Diff(old.Tasks, got); diff != "" {
 		b.t.Errorf("tasks (-want +got):\n%s", diff)
+	}
+	for name := range got {
+		workspace, id, _ := strings.Cut(name, "/")
+		var bundle task.Bundle
+		b.ops(200, "GET /amp/tasks/"+id+"/bundle?workspace="+workspace, "", &bundle)
+		if err := bundle.Verify(bundle.Key); err != nil {
+			b.t.Errorf("%s, which went by the rules of version 0.1: %v", name, err)
+		}
 	}
 	for _, c := range []struct{ call, token, says string }{
 		{"GET /amp/messages", old.Reviewer, `"msg_id":"review_request-T-2026-101-1772116329000"`},

@@ -457,9 +457,15 @@ func TestADispatchThatIsNotWhatWasApprovedStays(t *testing.T) {
 		if sent := n.sent(); len(sent) != 1 || amp.TaskOf(sent[0]) != ids[2] {
 			t.Errorf("%v went out", sent)
 		}
-		if list, _ := n.heard(n.parties[amp.Coordinator]); len(list) != 2 || list[0].Sent ||
-			list[0].Problems[0].Code != amp.MsgIDConflict {
-			t.Errorf("%+v", list)
+		var list []amp.Decision
+		testbed.Until(t, "both decisions", func() bool {
+			list, _ = n.heard(n.parties[amp.Coordinator])
+			return len(list) == 2
+		})
+		for _, d := range list {
+			if d.Sent != (amp.TaskOf(d.Dispatch) == ids[2]) || !d.Sent && d.Problems[0].Code != amp.MsgIDConflict {
+				t.Errorf("%+v", d)
+			}
 		}
 	})
 }

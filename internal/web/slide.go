@@ -139,10 +139,9 @@ func modifiable(g *gate.Gate) string {
 		}
 	// An escalation can be answered with another action; a plan is approved as it is or not at all.
 	case "task":
-		if strings.HasPrefix(g.Origin.Reference, string(amp.TypeDispatch)) {
-			return ""
+		if strings.HasPrefix(g.Origin.Reference, string(amp.TypeEscalation)+"-") {
+			return "{\n  \"action\": \"resume\",\n  \"reset_reject_count\": true\n}"
 		}
-		return "{\n  \"action\": \"resume\",\n  \"reset_reject_count\": true\n}"
 	}
 	return ""
 }

@@ -248,6 +248,7 @@ type taskPayload struct {
 	} `json:"issues"`
 	Confidence float64 `json:"confidence"`
 	Severity   string  `json:"severity"`
+	Note       string  `json:"note"` // of what was decided about a plan
 }
 
 // Say is the message in one line.
@@ -262,6 +263,8 @@ func (m taskMessage) Say() string {
 			cmp.Or(p.Commit, "no commit")))
 	case amp.TypeRequest:
 		return cmp.Or(p.Notes, "asks for a review")
+	case amp.TypeDecision:
+		return strings.TrimSuffix("The plan is "+p.Decision+": "+p.Note, ": ")
 	case amp.TypeVerdict:
 		text := fmt.Sprintf("%s, %.0f %% sure", p.Decision, 100*p.Confidence)
 		if len(p.Issues) > 0 {
@@ -403,8 +406,11 @@ func (t *taskView) stuck(now time.Time) string {
 	return t.Waits
 }
 
-// Lane reports whether a message belongs in a column of the timeline.
-func (m taskMessage) Lane(role string) bool { return m.From == role }
+// Lane reports whether a message belongs in a column of the timeline. The server speaks where the
+// admin does.
+func (m taskMessage) Lane(role string) bool {
+	return m.From == role || m.From == string(amp.System) && role == string(amp.Admin)
+}
 
 // taskOrders are the instructions that the page offers. The task refuses what is not possible now,
 // with a reason.

@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"time"
 
 	"signalbox/internal/cli/api"
@@ -119,8 +120,8 @@ func (d *story) post(ctx context.Context, from string, kind amp.Type, j *job, pa
 }
 
 // dispatch gives the task to the engineer. Where the policy wants plans approved, the
-// server answers plan_not_approved and opens a gate; the operator of the story approves,
-// and the same message is sent again.
+// server answers plan_not_approved, keeps the message and opens a gate; the operator of the
+// story approves, and the message goes out by itself.
 func (d *story) dispatch(ctx context.Context, j *job) error {
 	payload := map[string]any{
 		"description": j.about, "repo": "/srv/repos/shop", "branch": j.branch, "risk_level": j.risk,
@@ -138,8 +139,34 @@ func (d *story) dispatch(ctx context.Context, j *job) error {
 	if _, err := dana.Instruct(ctx, j.id, instruction); err != nil {
 		return err
 	}
-	j.dispatch, err = d.post(ctx, lead, amp.TypeDispatch, j, payload, engineer)
+	if _, err = d.receive(ctx, lead, amp.TypeDecision, j); err == nil {
+		j.dispatch, err = d.receive(ctx, engineer, amp.TypeDispatch, j)
+	}
 	return err
+}
+
+// receive waits for a message about the task in an agent's inbox, and acknowledges it.
+func (d *story) receive(ctx context.Context, who string, kind amp.Type, j *job) (string, error) {
+	for after := int64(0); ; {
+		box, err := d.agents[who].task.Inbox(ctx, url.Values{"wait": {"30s"}, "after": {fmt.Sprint(after)}})
+		if err != nil {
+			return "", err
+		}
+		if box.Pending {
+			return "", fault.New(fault.Conflict, "No %s of %s has come to %s.", kind, j.id, who)
+		}
+		for _, m := range box.Messages {
+			var head amp.Message
+			if err := wire.UnmarshalPart(m.Message, &head); err != nil {
+				return "", err
+			}
+			if head.TaskID == j.id && head.Type == kind {
+				_, err := d.agents[who].task.Ack(ctx, head.MsgID, map[string]any{})
+				return head.MsgID, err
+			}
+		}
+		after = box.Next
+	}
 }
 
 // review reports the result and asks for its review. The request is made from the task
