@@ -83,8 +83,9 @@ func (s *server) taskTools() []tool {
 				return s.send(ctx, task.Document{Kind: amp.InHeartbeat}, args)
 			},
 		},
-		s.message("amp_dispatch", "Give work to the executor: a new task, or again after a result or a reject.",
-			amp.TypeDispatch, c),
+		s.message("amp_dispatch", "Give work to the executor: a new task, or again after a result or a reject. "+
+			"AMP_E_PLAN_NOT_APPROVED means that it is kept until a person approves it, and then goes out by itself: do not "+
+			"send it again, a plan_decision comes to amp_inbox.", amp.TypeDispatch, c),
 		s.message("amp_result", "Report the result of a subtask. What you cannot verify is null, not true.", amp.TypeResult,
 			e),
 		s.message("amp_review_request", "Ask the reviewer to judge a complete result.", amp.TypeRequest, c),

@@ -27,7 +27,8 @@
 // entries through Step again and must find the same tasks. A refusal is an entry, too.
 //
 // Every escalation opens a gate, and so do a verdict that is held and a plan that waits. A
-// decision there becomes the admin's instruction. If something is answered in another way,
+// decision there becomes the admin's instruction. A dispatch whose plan waits is kept (plan.go), and
+// goes out when it is approved. If something is answered in another way,
 // such as by a late ack, its gate is settled.
 //
 // # What we settle
@@ -35,8 +36,8 @@
 // A role is the label "role" of the agent whose key it is; an operator is the admin. The
 // first agent of a role that writes holds the role in the task by a lease with a
 // generation, until it misses a deadline or the admin reassigns the role. A person approves
-// the plan of every task once, and again when its risk rises; a rule of the policy that
-// allows a dispatch at the control point task approves its plan instead. With
+// the content of a task's dispatch, which covers its rework; a rule of the policy that
+// allows a dispatch at the control point task approves it instead. With
 // tasks.plan_approval off, plans wait only where a rule says gate. The approval that would
 // complete a task of high risk waits for the admin. Approving the gate of an escalation
 // resumes the task and rejecting it terminates the task; "modified" may name another action.
@@ -53,6 +54,8 @@
 //   - A document is recorded, or its refusal is, or nothing has happened.
 //   - An answer goes out after the entry is on disk.
 //   - All that a step leads to is in one transaction with its entry.
+//   - What goes out because it was approved is, byte for byte, what the approval is of, from the
+//     agent that sent it, and goes out once.
 //   - Nothing decides by a timestamp or a role in a document.
 //
 // Package amp has the documents and the rules; this package has what happens to them on a

@@ -53,6 +53,11 @@ func play(t *rapid.T, s *amp.Task, id string) (amp.Kind, []byte) {
 		if pick("terminate", 30) == 0 {
 			return amp.InInstruction, instruct(id, "terminate")
 		}
+	case 14, 15, 16:
+		if len(s.Plans) > 0 {
+			action := []string{"approve_plan", "approve_plan", "reject_plan"}[pick("decide", 3)]
+			return amp.InInstruction, instruct(id, action, "x_plan", s.Plans[pick("plan", len(s.Plans))].MsgID)
+		}
 	}
 	return amp.InMessage, playMessage(s, id, pick)
 }
@@ -145,14 +150,18 @@ func TestTheRulesHoldWhateverIsSent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := amp.NewEngine(policies[rapid.IntRange(0, 2).Draw(t, "policy")])
 		now := int64(1_772_116_327_000_000)
+		kept := map[string]amp.Input{} // dispatches that wait to be approved
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			before := e.Tasks[taskT]
 			text := fmt.Sprintf("%+v", before)
 			now += int64(rapid.IntRange(0, 40).Draw(t, "seconds")) * 1_000_000
 			var in amp.Input
-			if rapid.IntRange(0, 9).Draw(t, "late") == 0 && before != nil && before.Due() > 0 {
+			w := amp.World{Now: now}
+			if p := approvedPlan(before); p != "" {
+				in, w.Release = kept[p], true
+			} else if rapid.IntRange(0, 9).Draw(t, "late") == 0 && before != nil && before.Due() > 0 {
 				now = max(now, before.Due())
-				in = amp.Input{Kind: amp.InTick, TaskID: taskT}
+				w.Now, in = now, amp.Input{Kind: amp.InTick, TaskID: taskT}
 			} else {
 				kind, raw := play(t, before, taskT)
 				var refusal *amp.Refusal
@@ -160,7 +169,7 @@ func TestTheRulesHoldWhateverIsSent(t *testing.T) {
 					t.Fatalf("the test sends what is wrong by itself: %v\n%s", refusal, raw)
 				}
 			}
-			out, refusal := e.Do(in, amp.World{Now: now})
+			out, refusal := e.Do(in, w)
 			if fmt.Sprintf("%+v", before) != text {
 				t.Fatal("a step has changed the task that it was given")
 			}
@@ -168,7 +177,11 @@ func TestTheRulesHoldWhateverIsSent(t *testing.T) {
 				if e.Tasks[taskT] != before {
 					t.Fatalf("what was refused has changed the task: %v", refusal)
 				}
+				keepOrGiveUp(e, in, w, refusal, kept)
 				continue
+			}
+			if err := checkApproved(before, in, e.Policy); err != nil {
+				t.Fatal(err)
 			}
 			for _, m := range out.Raised {
 				if _, refusal := amp.Check(m.Raw, e.Policy); refusal != nil {
@@ -183,6 +196,34 @@ func TestTheRulesHoldWhateverIsSent(t *testing.T) {
 			}
 		}
 	})
+}
+
+// keepOrGiveUp does what a server does when a dispatch is refused: it is kept if its plan has to be
+// approved, and given up if that was approved.
+func keepOrGiveUp(e *amp.Engine, in amp.Input, w amp.World, refusal *amp.Refusal, kept map[string]amp.Input) {
+	if w.Release {
+		unsent := &amp.Unsent{MsgID: in.Message.MsgID, Problems: refusal.Problems}
+		e.Do(amp.Input{Kind: amp.InUnsent, TaskID: in.TaskID, Unsent: unsent}, amp.World{Now: w.Now})
+		return
+	}
+	if id, lost, _ := amp.LostOf(in.Kind, in.Raw, refusal); lost.Plan != nil {
+		kept[lost.Plan.MsgID] = in
+		e.Do(amp.Input{Kind: amp.InRefusal, TaskID: id, Lost: &lost}, amp.World{Now: w.Now})
+	}
+}
+
+// checkApproved is that a dispatch goes out only if it, or the plan that it belongs to, was approved.
+func checkApproved(before *amp.Task, in amp.Input, p amp.Policy) error {
+	if in.Message == nil || in.Message.Dispatch == nil || !p.RequirePlan {
+		return nil
+	}
+	if before == nil {
+		return fmt.Errorf("%s went out without an approval", in.Message.MsgID)
+	}
+	if plan := before.FindPlan(in.Message.MsgID); !before.PlanApproved && (plan == nil || !plan.Approved) {
+		return fmt.Errorf("%s went out without an approval", in.Message.MsgID)
+	}
+	return nil
 }
 
 // TestReplayingTheLedgerGivesTheLiveState plays at random on a real database, and then
@@ -225,4 +266,17 @@ func TestReplayingTheLedgerGivesTheLiveState(t *testing.T) {
 		}
 		n.WantClean()
 	})
+}
+
+// approvedPlan is the dispatch that is about to go out, "" for none.
+func approvedPlan(t *amp.Task) string {
+	if t == nil {
+		return ""
+	}
+	for _, p := range t.Plans {
+		if p.Approved {
+			return p.MsgID
+		}
+	}
+	return ""
 }
