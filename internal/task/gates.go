@@ -215,7 +215,8 @@ func (s *Tasks) applyDecision(tx *ledger.Tx, g gate.Gate) error {
 			return w.record(next, out, nil)
 		}
 	}
-	return fault.New(fault.Conflict, "The task does not allow this: %s", refusal.Problems[0].Detail)
+	why := refusal.Problems[0]
+	return fault.New(fault.Conflict, "The task does not allow this: %s It allows: %s.", why.Detail, why.Expected)
 }
 
 // isPlan reports whether a gate is about a plan.

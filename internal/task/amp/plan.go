@@ -197,7 +197,8 @@ func (s *step) endPlans(note string) {
 	}
 	for _, p := range slices.Clone(s.t.Plans) {
 		if p.Approved {
-			s.endPlan(p, PlanUnsent, by, []Problem{{Code: WrongState, Pointer: "/task_id", Detail: "The task is " + by + "."}})
+			over := Problem{Code: WrongState, Pointer: "/task_id", Detail: "The task is " + by + "."}
+			s.endPlan(p, PlanUnsent, by, []Problem{over})
 			continue
 		}
 		p.Note = strings.TrimSpace("The task is " + by + ". " + note)
@@ -218,7 +219,7 @@ func (s *step) decidePlan(i *Instruction) *Refusal {
 	switch {
 	case len(waiting) > 1:
 		return unfit(WrongState, "/x_plan", "More than one plan of this task waits.",
-			"x_plan with one of "+strings.Join(waiting, ", "))
+			"a decision at the gate of one of them, or x_plan with one of "+strings.Join(waiting, ", "))
 	case len(waiting) == 0 && i.Plan == "" && !approve && (s.t.PlanAsked || s.t.PlanApproved):
 		if s.t.PlanAsked {
 			s.out.PlanDone = i.Action
