@@ -119,8 +119,8 @@ func (w *work) settlePlan(c amp.PlanChange) error {
 	status, err := w.tasks.core.Gates.Cast(w.tx, w.party.Identity, c.Gate,
 		gate.Ballot{Approve: c.State == amp.PlanApproved, Note: i.Note})
 	if err == nil && status == gate.Pending {
-		err = fault.New(fault.Conflict, "More than one operator has to decide about this plan. Each of you votes at its gate: "+
-			"`signalbox gates approve %s`, or `signalbox gates reject %s`.", c.Gate, c.Gate)
+		err = fault.New(fault.Conflict, "More than one operator has to decide about this plan. Each of you votes at its "+
+			"gate: `signalbox gates approve %s`, or `signalbox gates reject %s`.", c.Gate, c.Gate)
 	}
 	return err
 }
@@ -250,8 +250,8 @@ func (s *Tasks) readKept(ctx context.Context, w *work, p approvedPlan, g *gate.G
 		role, err = RoleOf(who)
 	}
 	if fault.Is(err, fault.NotFound) || fault.Is(err, fault.Forbidden) {
-		return amp.Refuse(amp.LayerAuth, amp.AuthRole, "/from", "The agent that sent it was removed, or has no role any more.",
-			"a dispatch from an agent with the role coordinator", nil), nil
+		return amp.Refuse(amp.LayerAuth, amp.AuthRole, "/from",
+			"The agent that sent it was removed, or has no role any more.", "a dispatch from an agent with the role coordinator", nil), nil
 	}
 	w.in, w.world.Agent = in, who.ID
 	w.party.Identity, w.party.Role = who, role
@@ -289,7 +289,8 @@ func (w *work) release(p approvedPlan, refusal *amp.Refusal) error {
 	}
 	if refusal == nil {
 		var err error
-		used := askedFor(p.workspace, p.taskID, p.agent, p.digest).Use(w.tx, w.gate, func() { err = w.record(next, out, nil) })
+		asked := askedFor(p.workspace, p.taskID, p.agent, p.digest)
+		used := asked.Use(w.tx, w.gate, func() { err = w.record(next, out, nil) })
 		if err != nil || used == nil {
 			return errors.Join(err, w.receipt(true, p.taskID+" was dispatched."))
 		}

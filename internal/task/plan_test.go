@@ -169,7 +169,8 @@ func TestAPlanThatIsApprovedGoesOutByItself(t *testing.T) {
 			t.Errorf("%+v", g)
 		}
 		again := n.want("planning", amp.InMessage, d)
-		if again.Status != "duplicate" || again.Plan == nil || *again.Plan != (task.PlanAnswer{Gate: g.ID, State: "waiting"}) {
+		if again.Status != "duplicate" || again.Plan == nil ||
+			*again.Plan != (task.PlanAnswer{Gate: g.ID, State: "waiting"}) {
 			t.Errorf("%+v", again)
 		}
 		n.only()

@@ -90,7 +90,8 @@ func (s *Tasks) messages(ctx context.Context, where string, args ...any) (list [
 		err = e.Decode(&b)
 		one.Seq, one.ReceivedAt, one.Message = e.Seq, e.At, b.Record
 		return one, err
-	}, "SELECT m.acked, m.agent, "+ledger.EntryColumns+" FROM task_message m JOIN "+ledger.EntryTable+" ON e.seq = m.seq WHERE "+
+	}, "SELECT m.acked, m.agent, "+ledger.EntryColumns+" FROM task_message m JOIN "+ledger.EntryTable+
+		" ON e.seq = m.seq WHERE "+
 		where, args...)
 	return list, store.Explain(err)
 }
