@@ -202,7 +202,7 @@ func BenchmarkSupervisedRuns(b *testing.B) {
 		waitAsShells(b, "") // a hook that waits takes less than one that begins
 		b.ReportMetric(p.others()+p.memory()-before, "MB-waiting")
 		for _, g := range page.Gates {
-			if status, text, err := p.call(http.MethodPost, "/ops/gates/"+g.ID+"/reject", "{}"); err != nil ||
+			if status, text, err := p.call(http.MethodPost, "/ops/gates/"+g.ID+"/reject", `{"note":"No."}`); err != nil ||
 				status != http.StatusOK {
 				b.Fatal(status, text, err)
 			}

@@ -21,6 +21,7 @@ const (
 	AgentScope         Code = "agent_scope"
 	DuplicateRun       Code = "duplicate_run_id"
 	AlreadyResolved    Code = "already_resolved"
+	NotWhatWasShown    Code = "not_what_was_shown"
 	TooLarge           Code = "too_large"
 	UnsupportedMedia   Code = "unsupported_media_type"
 	Cancelled          Code = "cancelled"
@@ -100,6 +101,8 @@ var Catalogue = []Meaning{
 	{AgentScope, 403, "The key belongs to another agent than the one that the body names."},
 	{DuplicateRun, 409, "The run was signalled already, with other content. What was received first stays as it is."},
 	{AlreadyResolved, 409, "Somebody was first: the gate is decided, and stays so. `details` says by whom."},
+	{NotWhatWasShown, 409, "The vote names the digest of something else than the gate is now. `details.differs` says " +
+		"what differs, `details.digest` is that of the gate. Nothing was changed; show the gate again, and decide."},
 	{TooLarge, 413, "The body is over the limit that the message names."},
 	{UnsupportedMedia, 415, "The body is of a type that the call does not take."},
 	{Cancelled, 499, "The caller went away before the work began. Nothing was changed."},

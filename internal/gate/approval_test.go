@@ -212,7 +212,7 @@ func TestNoSequenceOfCallersUsesAnApprovalWrongly(t *testing.T) {
 						continue
 					}
 					g, err := n.gates.Vote(context.Background(), ada, th.gate,
-						gate.Ballot{Approve: rapid.IntRange(0, 3).Draw(rt, "no") > 0})
+						gate.Ballot{Approve: rapid.IntRange(0, 3).Draw(rt, "no") > 0, Note: "n"})
 					if err != nil {
 						rt.Fatal(err)
 					}

@@ -23,9 +23,10 @@ type Origin struct {
 	Callback string `json:"callback,omitzero"`
 }
 
-// Shown is exactly what an operator is shown, and what an approval is good for. Without a
+// Shown is what a protocol shows to an operator, and what an approval is good for. Without a
 // digest of the protocol's own, the action digest is that of these bytes as they stand in
-// the entry, so the order and the names of the members are part of what is approved.
+// the entry, so the order and the names of the members are part of what is approved. What the
+// operator sees is more: also whose gate it is, its risk and its rules; see Gate.ShownDigest.
 type Shown struct {
 	Title          string     `json:"title"`
 	Summary        string     `json:"summary,omitzero"`
@@ -108,6 +109,7 @@ type Gate struct {
 	Reason         string     `json:"reason"`
 	Risk           string     `json:"risk"`
 	ActionDigest   string     `json:"action_digest"`
+	Digest         string     `json:"digest,omitempty"` // of what is shown, for a vote to name; see ShownDigest
 	Status         Status     `json:"status"`
 	OpenedAt       time.Time  `json:"opened_at"`
 	ExpiresAt      *time.Time `json:"expires_at"`

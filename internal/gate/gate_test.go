@@ -149,7 +149,7 @@ func TestAGateIsDecidedByPeople(t *testing.T) {
 			if _, err := n.gates.Vote(ctx, ada, id, approve("")); !fault.Is(err, fault.Forbidden) {
 				t.Errorf("%v", err)
 			}
-			if g, err := n.gates.Vote(ctx, ada, id, gate.Ballot{}); err != nil || g.Status != gate.Rejected {
+			if g, err := n.gates.Vote(ctx, ada, id, gate.Ballot{Note: "no"}); err != nil || g.Status != gate.Rejected {
 				t.Errorf("%+v %v", g, err)
 			}
 		})
@@ -197,7 +197,7 @@ func TestAHundredDecideAtOnceAndOneIsFirst(t *testing.T) {
 			wg.Go(func() {
 				by := ada
 				by.Name = fmt.Sprintf("ada-%d", i) // a hundred operators; only the name counts
-				switch _, err := n.gates.Vote(context.Background(), by, id, gate.Ballot{Approve: i%2 == 0}); {
+				switch _, err := n.gates.Vote(context.Background(), by, id, gate.Ballot{Approve: i%2 == 0, Note: "n"}); {
 				case err == nil:
 					first.Add(1)
 				case fault.Is(err, fault.AlreadyResolved) && fault.From(err).Details["resolved_by"] != "":

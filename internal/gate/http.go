@@ -18,11 +18,13 @@ type (
 		Gates []Gate `json:"gates"`
 		Next  string `json:"next"`
 	}
-	// Decision is what is sent with an approval or a rejection; all of it may be left out.
+	// Decision is what is sent with an approval or a rejection. All of it may be left out, but a
+	// rejection has a note. Digest is that of the gate as it was shown.
 	Decision struct {
 		Note     string   `json:"note,omitempty"`
 		Modified wire.Raw `json:"modified,omitzero"`
 		For      string   `json:"for,omitempty"`
+		Digest   string   `json:"digest,omitempty"`
 	}
 	// Delegation lets another operator cast one's votes.
 	Delegation struct {
@@ -50,12 +52,13 @@ func (g *Gates) Routes() []wire.Route {
 			Handle: wire.Answer(http.StatusOK, g.getGate),
 		},
 		{
-			Method: "POST", Path: "/ops/gates/{id}/approve", Summary: "Approve; 409 already_resolved when somebody was first",
-			Auth: wire.Viewer, Request: Decision{}, Answer: Gate{}, Handle: g.decide(true),
+			Method: "POST", Path: "/ops/gates/{id}/approve", Auth: wire.Viewer,
+			Summary: "Approve; 409 already_resolved when somebody was first, not_what_was_shown for another digest",
+			Request: Decision{}, Answer: Gate{}, Handle: g.decide(true),
 		},
 		{
-			Method: "POST", Path: "/ops/gates/{id}/reject", Summary: "Reject; the note reaches the agent", Auth: wire.Viewer,
-			Request: Decision{}, Answer: Gate{}, Handle: g.decide(false),
+			Method: "POST", Path: "/ops/gates/{id}/reject", Summary: "Reject, with a note, which reaches the agent",
+			Auth: wire.Viewer, Request: Decision{}, Answer: Gate{}, Handle: g.decide(false),
 		},
 		{
 			Method: "POST", Path: "/ops/delegations", Summary: "Let another operator cast your votes until a date",
@@ -93,7 +96,7 @@ func (g *Gates) decide(approve bool) wire.Handler {
 			}
 		}
 		found, err := g.Vote(r.Context(), roster.From(r.Context()), r.PathValue("id"),
-			Ballot{approve, d.Note, d.Modified, d.For})
+			Ballot{approve, d.Note, d.Modified, d.For, d.Digest})
 		if err != nil {
 			return err
 		}

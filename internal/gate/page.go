@@ -43,6 +43,9 @@ func (g *Gates) Page(ctx context.Context, s Selection) (GatePage, error) {
 	if err != nil {
 		return none, err
 	}
+	for i := range gates {
+		gates[i].Digest = gates[i].ShownDigest()
+	}
 	page := GatePage{Gates: gates}
 	if next != nil {
 		page.Next = wire.Cursor(strconv.FormatInt(next.Risk, 10), strconv.FormatInt(next.Opened, 10))
@@ -74,5 +77,5 @@ func (g *Gates) Show(ctx context.Context, gateID string) (Gate, error) {
 		return Gate{}, err
 	}
 	found.Receipts, err = g.Receipts(ctx, found.ID)
-	return found, err
+	return g.digested(found, err)
 }

@@ -22,6 +22,9 @@ type (
 		CastBy   string `json:"cast_by"`
 		Approve  bool   `json:"approve"`
 		Note     string `json:"note"`
+		// Modified and Digest are what the decision would carry, and what its caster was shown.
+		Modified wire.Raw `json:"modified,omitzero"`
+		Digest   string   `json:"digest,omitzero"`
 	}
 	escalated struct {
 		Step Step  `json:"step"`
@@ -97,8 +100,9 @@ func applyOpened(tx *store.Tx, e *ledger.Entry) error {
 }
 
 func applyVoted(tx *store.Tx, e *ledger.Entry, b *voted) {
-	tx.Exec("INSERT INTO gate_vote (gate, operator, cast_by, approve, note, at) VALUES ($1, $2, $3, $4, $5, $6)",
-		e.Subject, b.Operator, b.CastBy, b.Approve, b.Note, e.At.UnixMicro())
+	tx.Exec("INSERT INTO gate_vote (gate, operator, cast_by, approve, note, at, modified, digest) "+
+		"VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+		e.Subject, b.Operator, b.CastBy, b.Approve, b.Note, e.At.UnixMicro(), []byte(b.Modified), b.Digest)
 }
 
 // applyResolved takes a gate out of the inbox and clears its timers. The primary key of

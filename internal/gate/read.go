@@ -59,14 +59,18 @@ func addVotes(gates []Gate, query store.Query) error {
 		var gateID string
 		var v Vote
 		var micros int64
-		if err := scan(&gateID, &v.Operator, &v.CastBy, &v.Approve, &v.Note, &micros); err != nil {
+		if err := scan(&gateID, &v.Operator, &v.CastBy, &v.Approve, &v.Note, &micros, (*[]byte)(&v.Modified),
+			&v.Digest); err != nil {
 			return err
+		}
+		if len(v.Modified) == 0 {
+			v.Modified = nil
 		}
 		v.At = time.UnixMicro(micros).UTC()
 		at[gateID].Votes = append(at[gateID].Votes, v)
 		return nil
-	}, "SELECT gate, operator, cast_by, approve, note, at FROM gate_vote WHERE gate IN ("+store.Marks(1, len(ids))+
-		") ORDER BY at, operator", ids...)
+	}, "SELECT gate, operator, cast_by, approve, note, at, modified, digest FROM gate_vote WHERE gate IN ("+
+		store.Marks(1, len(ids))+") ORDER BY at, operator", ids...)
 }
 
 // Get reads one gate.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"strings"
 	"time"
 
 	"signalbox/internal/clock"
@@ -16,9 +17,21 @@ import (
 // Ballot is an operator's vote as it is sent.
 type Ballot struct {
 	Approve  bool
-	Note     string
+	Note     string   // why; a rejection needs one
 	Modified wire.Raw // what to do instead, where the protocol allows it
 	For      string   // the operator whose vote it is, when a delegate casts it
+	// Digest is that of what the operator was shown (Gate.ShownDigest), or its beginning. If the gate
+	// is something else, the vote is refused. Only programs leave it out.
+	Digest string
+}
+
+// checkNote refuses a rejection without a reason, which is all that the agent learns from.
+func (b Ballot) checkNote() error {
+	if b.Approve || strings.TrimSpace(b.Note) != "" {
+		return nil
+	}
+	return fault.New(fault.InvalidPayload,
+		"Say why in a few words: the agent reads the reason, and does better next time.").About("note")
 }
 
 // Vote records an operator's vote, and resolves the gate if that decides it. Votes are taken
@@ -36,7 +49,27 @@ func (g *Gates) Vote(ctx context.Context, by roster.Identity, gateID string, b B
 	if err != nil {
 		return Gate{}, err
 	}
-	return g.Get(ctx, gateID)
+	return g.digested(g.Get(ctx, gateID))
+}
+
+// admit checks what a vote says: its reason, what its caster was shown, and its change, which it
+// returns as the decision carries it.
+func (g *Gate) admit(b Ballot) (modified wire.Raw, err error) {
+	if err := b.checkNote(); err != nil {
+		return nil, err
+	}
+	if err := g.CheckSeen(b.Digest); err != nil {
+		return nil, err
+	}
+	return b.join(g.Votes)
+}
+
+// digested fills in the digest of what is shown, for who votes next.
+func (*Gates) digested(found Gate, err error) (Gate, error) {
+	if err == nil {
+		found.Digest = found.ShownDigest()
+	}
+	return found, err
 }
 
 // Cast is Vote in the caller's transaction, for a protocol in which an operator can answer in
@@ -56,17 +89,21 @@ func (g *Gates) Cast(tx *ledger.Tx, by roster.Identity, gateID string, b Ballot)
 	if err := found.checkVoter(by, operator, b.Approve); err != nil {
 		return Pending, err
 	}
+	modified, err := found.admit(b)
+	if err != nil {
+		return Pending, err
+	}
 	tx.Append(ledger.Event{
 		Workspace: found.Workspace, Kind: "gate.voted", Actor: by.Actor(), Subject: gateID, Trace: found.Trace,
-		Body: voted{operator.Name, by.Name, b.Approve, b.Note},
+		Body: voted{operator.Name, by.Name, b.Approve, b.Note, modified, b.Digest},
 	})
-	found.Votes = append(found.Votes, Vote{Operator: operator.Name, Approve: b.Approve})
+	found.Votes = append(found.Votes, Vote{Operator: operator.Name, CastBy: by.Name, Approve: b.Approve})
 	status := found.opening.Rules.Tally(found.Votes)
 	if status == Pending {
 		return status, nil
 	}
 	return status, g.resolve(tx, found, by.Actor(),
-		Resolution{Status: status, By: operator.Name, Cause: ByVote, Note: b.Note, Modified: b.Modified})
+		Resolution{Status: status, By: operator.Name, Cause: ByVote, Note: b.Note, Modified: modified})
 }
 
 // maxNote is the longest note, in bytes; it is shown to agents and in chats.
@@ -124,6 +161,11 @@ func (g *Gate) checkVoter(by roster.Identity, operator roster.Person, approve bo
 	for _, v := range g.Votes {
 		if v.Operator == operator.Name {
 			return fault.New(fault.Conflict, "%s has voted on this gate already. It waits for others.", operator.Name)
+		}
+		// It would count for nothing, and the other could no longer cast it.
+		if v.CastBy == by.Name {
+			return fault.New(fault.Conflict, "%s has voted on this gate already, for %s. A quorum counts people, so it waits "+
+				"for others.", by.Name, v.Operator)
 		}
 	}
 	return nil

@@ -71,4 +71,7 @@ CREATE TABLE gate_approval (
 CREATE INDEX gate_approval_until ON gate_approval (until_at) WHERE until_at > 0;
 `, `
 CREATE INDEX gate_approval_gate ON gate_approval (gate) WHERE uses > 0;
+`, `
+ALTER TABLE gate_vote ADD COLUMN modified {blob};
+ALTER TABLE gate_vote ADD COLUMN digest {text} NOT NULL DEFAULT '';
 `}}

@@ -8,6 +8,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/policy"
 	"signalbox/internal/roster"
+	"signalbox/internal/wire"
 )
 
 // Status says whether a gate waits, and how it was decided.
@@ -97,6 +98,8 @@ type Vote struct {
 	CastBy   string    `json:"cast_by"`
 	Approve  bool      `json:"approve"`
 	Note     string    `json:"note,omitempty"`
+	Modified wire.Raw  `json:"modified,omitzero"` // what to do instead
+	Digest   string    `json:"digest,omitempty"`  // of what was shown; of a button, the beginning of it
 	At       time.Time `json:"at"`
 }
 
@@ -104,21 +107,25 @@ type Vote struct {
 // approvals outweighs them.
 func (r Rules) Tally(votes []Vote) Status {
 	r = r.Normal()
-	approvals, rejections := map[string]bool{}, map[string]bool{}
-	for _, v := range votes {
-		if v.Approve {
-			approvals[v.Operator] = true
-		} else {
-			rejections[v.Operator] = true
-		}
-	}
 	switch {
-	case len(rejections) >= r.RejectNeeds:
+	case People(votes, false) >= r.RejectNeeds:
 		return Rejected
-	case len(approvals) >= r.Quorum:
+	case People(votes, true) >= r.Quorum:
 		return Approved
 	}
 	return Pending
+}
+
+// People is how many people have approved, or rejected. A vote is that of an operator, and who
+// casts it is a person: one who votes for a colleague and for themselves is one.
+func People(votes []Vote, approve bool) int {
+	operators, casters := map[string]bool{}, map[string]bool{}
+	for _, v := range votes {
+		if v.Approve == approve {
+			operators[v.Operator], casters[cmp.Or(v.CastBy, v.Operator)] = true, true
+		}
+	}
+	return min(len(operators), len(casters))
 }
 
 // MayDecide reports whether an operator may vote: by role or by name. A viewer may

@@ -47,7 +47,7 @@ func TestTheLifeOfMessages(t *testing.T) {
 			t.Fatal(err)
 		}
 		for answer, approve := range map[string]bool{let.GateID: true, kept.GateID: false} {
-			if _, err := n.Gates.Vote(t.Context(), op, answer, gate.Ballot{Approve: approve}); err != nil {
+			if _, err := n.Gates.Vote(t.Context(), op, answer, gate.Ballot{Approve: approve, Note: "n"}); err != nil {
 				t.Fatal(err)
 			}
 		}

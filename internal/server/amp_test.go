@@ -83,7 +83,7 @@ func TestAnAgentRegistersAndAnOperatorGrantsTrust(t *testing.T) {
 		if *got.GateID == first {
 			t.Error("a decided gate was asked again")
 		}
-		b.ops(200, "POST /ops/gates/"+*got.GateID+"/reject", `{}`, nil)
+		b.ops(200, "POST /ops/gates/"+*got.GateID+"/reject", `{"note":"No."}`, nil)
 		b.ops(200, "GET /ops/agents/newcomer", "", &now)
 		if now.Trust != "standard" {
 			t.Errorf("trust is %s after a rejection", now.Trust)

@@ -131,7 +131,7 @@ func (w *week) run(i int) {
 		return
 	}
 	w.Move(time.Duration(i) * time.Second)
-	g, err := w.Gates.Vote(ctx, w.deciders[0], *got.GateID, gate.Ballot{Approve: i%3 != 0})
+	g, err := w.Gates.Vote(ctx, w.deciders[0], *got.GateID, gate.Ballot{Approve: i%3 != 0, Note: "n"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -124,7 +124,6 @@ func TestARepeatedSignalOfAResolvedGateHearsTheResolution(t *testing.T) {
 			{"a", "Well done.", "Gate approved by operator: Well done.", true, gate.Approved},
 			{"b", "", "Gate approved by operator", true, gate.Approved},
 			{"c", "Ask Ines first.", "Gate rejected by operator: Ask Ines first.", false, gate.Rejected},
-			{"d", "", "Gate rejected by operator", false, gate.Rejected},
 		} {
 			got := n.send("run_id", c.run)
 			if _, err := n.Gates.Vote(t.Context(), ada, *got.GateID, gate.Ballot{Approve: c.approve, Note: c.note}); err != nil {

@@ -96,7 +96,7 @@ func TestAReceiverThatIsDownForTwoDaysGetsItOnceItIsUp(t *testing.T) {
 		r.status.Store(http.StatusServiceUnavailable)
 		ada := n.Operator("ada")
 		got := n.send("webhook_url", r.URL)
-		if _, err := n.Gates.Vote(t.Context(), ada, *got.GateID, gate.Ballot{}); err != nil {
+		if _, err := n.Gates.Vote(t.Context(), ada, *got.GateID, gate.Ballot{Note: "No."}); err != nil {
 			t.Fatal(err)
 		}
 		began := n.Now()

@@ -49,7 +49,7 @@ func (n *node) only() gate.Gate {
 func TestADecisionAtAGateIsTheInstruction(t *testing.T) {
 	eachNode(t, func(t *testing.T, n *node) {
 		n.Apply("rules: [{name: plans, on: [task], when: 'event.payload.risk_level == \"high\"', then: gate}]")
-		yes, no := gate.Ballot{Approve: true}, gate.Ballot{}
+		yes, no := gate.Ballot{Approve: true}, gate.Ballot{Note: "No."}
 		escalated := func(from amp.Role, severity, becomes string) func(id string) {
 			return func(id string) {
 				d := dispatch(id, 1)
@@ -73,7 +73,7 @@ func TestADecisionAtAGateIsTheInstruction(t *testing.T) {
 			{"an info, rejected", escalated(amp.Reviewer, "info", "executing"), no, "executing"},
 			{
 				"a critical one, rejected with another action", escalated(amp.Executor, "critical", "suspended"),
-				gate.Ballot{Modified: wire.Raw(`{"action":"resume"}`)}, "executing",
+				gate.Ballot{Note: "No.", Modified: wire.Raw(`{"action":"resume"}`)}, "executing",
 			},
 			{"a held verdict, upheld", judged, yes, "verdict_reported"},
 			{"a held verdict, overridden", judged, no, "verdict_reported"},
@@ -315,7 +315,7 @@ func TestAnEscalationThatIsWrongStillReachesTheAdmin(t *testing.T) {
 		if g := n.only(); !strings.Contains(g.Title, "Malformed") {
 			t.Errorf("%+v", g)
 		} else {
-			n.vote(g.ID, gate.Ballot{})
+			n.vote(g.ID, gate.Ballot{Note: "No."})
 		}
 		// Nobody without a role can stop a task like this.
 		stranger := n.parties[amp.Executor]
