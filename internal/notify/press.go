@@ -1,11 +1,13 @@
 package notify
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"strings"
 
@@ -20,61 +22,81 @@ const (
 	rejectAction  = "r"
 )
 
-// codeSize is how many bytes of the HMAC a button carries. 128 bits cannot be guessed.
-const codeSize = 16
+// A button carries the beginning of the digest of what its message shows, and an HMAC. Telegram has
+// room for 64 bytes, of which action and gate take 34, and these in base64 the other 30.
+const (
+	seenSize = 8  // 16 digits, the least that a vote names
+	codeSize = 14 // 112 bits cannot be guessed
+)
 
-// button is what a button carries: the action, the gate, and a code that only this server can
-// make, for this action on exactly what was shown. So a button cannot be forged, and one of a
-// message that was changed decides nothing.
+// button is what a button carries: the action, the gate, what of it was shown, and a code that only
+// this server can make for these. So a button cannot be forged, and one of a message that shows
+// something else than the gate is now decides nothing.
 func (n *Notifier) button(action string, g gate.Gate) string {
-	return action + ":" + g.ID + ":" + n.code(action, g)
+	seen, err := hex.DecodeString(g.ShownDigest())
+	if err != nil || len(seen) < seenSize {
+		return "" // cannot be; without one there is no button
+	}
+	seen = seen[:seenSize]
+	return action + ":" + g.ID + ":" + base64.RawURLEncoding.EncodeToString(append(seen, n.code(action, g.ID, seen)...))
 }
 
-// code is the proof that a button is ours. The digest binds it to what was shown.
-func (n *Notifier) code(action string, g gate.Gate) string {
+// readButton reads a button back. ok is whether it is ours.
+func (n *Notifier) readButton(data string) (action, gateID, digest string, ok bool) {
+	action, rest, _ := strings.Cut(data, ":")
+	gateID, proof, _ := strings.Cut(rest, ":")
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(proof)
+	if err != nil || len(raw) != seenSize+codeSize || action != approveAction && action != rejectAction {
+		return "", "", "", false
+	}
+	seen, code := raw[:seenSize], raw[seenSize:]
+	return action, gateID, hex.EncodeToString(seen), hmac.Equal(code, n.code(action, gateID, seen))
+}
+
+// Rejects reports whether a button asks for a reason before it decides.
+func Rejects(data string) bool { return strings.HasPrefix(data, rejectAction+":") }
+
+// code is the proof that a button is ours.
+func (n *Notifier) code(action, gateID string, seen []byte) []byte {
 	h := hmac.New(sha256.New, n.key)
 	// Each part is preceded by its length, so that no two lists of parts are alike.
-	for _, part := range []string{"signalbox button", action, g.ID, g.ActionDigest} {
+	for _, part := range []string{"signalbox button", action, gateID, string(seen)} {
 		_ = binary.Write(h, binary.BigEndian, uint64(len(part)))
 		h.Write([]byte(part))
 	}
-	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:codeSize])
+	return h.Sum(nil)[:codeSize]
 }
 
 // notOurs is what whoever presses an unknown button hears. It does not say whether the gate
 // exists.
-const notOurs = "This button is not one of this server, or not for this gate. Nothing was changed."
+const notOurs = "This button is not one of this server, or from before an upgrade. Nothing was changed; open the gate."
 
 // Press is a press of a button.
 type Press struct {
 	Channel string // the kind of channel
 	Contact string // who pressed, as the channel knows them and has made sure
 	Data    string // what the button carried
-	Note    string // what they say to it; may be empty
+	Note    string // what they say to it; a rejection needs it
 }
 
 // vote is a press that was understood and is allowed.
 type vote struct {
-	who     roster.Identity
-	gate    gate.Gate
-	approve bool
+	who    roster.Identity
+	gate   string
+	ballot gate.Ballot
 }
 
 // readPress finds out what a press means and whether the person may; if not, refusal says why, as
 // a sentence for that person. The code is checked before the person is looked up, so that a made
 // up button tells nothing about who is an operator.
 func (n *Notifier) readPress(ctx context.Context, p Press) (v vote, refusal string) {
-	action, rest, _ := strings.Cut(p.Data, ":")
-	gateID, code, _ := strings.Cut(rest, ":")
-	if action != approveAction && action != rejectAction {
+	action, gateID, digest, ours := n.readButton(p.Data)
+	if !ours {
 		return v, notOurs
 	}
 	g, err := n.gates.Get(ctx, gateID)
 	if err != nil {
 		return v, n.explain(err)
-	}
-	if !hmac.Equal([]byte(code), []byte(n.code(action, g))) {
-		return v, notOurs
 	}
 	who, err := n.roster.ByContact(ctx, p.Channel, p.Contact)
 	if fault.Is(err, fault.NotFound) {
@@ -84,10 +106,13 @@ func (n *Notifier) readPress(ctx context.Context, p Press) (v vote, refusal stri
 	if err == nil {
 		err = g.Admits(who, action == approveAction)
 	}
+	if err == nil {
+		err = g.CheckSeen(digest)
+	}
 	if err != nil {
 		return v, n.explain(err)
 	}
-	return vote{who, g, action == approveAction}, ""
+	return vote{who, gateID, gate.Ballot{Approve: action == approveAction, Digest: digest}}, ""
 }
 
 // Refusal is why a press would come to nothing, "" if it would count. A channel that asks for a
@@ -106,14 +131,12 @@ func (n *Notifier) Press(ctx context.Context, p Press) string {
 		return refusal
 	}
 	did := "rejected"
-	if v.approve {
+	v.ballot.Note = strings.TrimSpace(strings.ReplaceAll(p.Note, "\x00", "")) // which no database keeps
+	if v.ballot.Approve {
 		did = "approved"
+		v.ballot.Note = cmp.Or(v.ballot.Note, "approved in "+strings.ToUpper(p.Channel[:1])+p.Channel[1:])
 	}
-	note := strings.TrimSpace(strings.ReplaceAll(p.Note, "\x00", "")) // which no database keeps
-	if note == "" {
-		note = did + " in " + strings.ToUpper(p.Channel[:1]) + p.Channel[1:]
-	}
-	g, err := n.gates.Vote(ctx, v.who, v.gate.ID, gate.Ballot{Approve: v.approve, Note: note})
+	g, err := n.gates.Vote(ctx, v.who, v.gate, v.ballot)
 	if err != nil {
 		return n.explain(err)
 	}
@@ -131,7 +154,9 @@ func (n *Notifier) explain(err error) string {
 	switch e.Code {
 	case fault.NotFound:
 		return notOurs
-	case fault.AlreadyResolved, fault.Forbidden, fault.Conflict:
+	case fault.NotWhatWasShown:
+		return e.Message
+	case fault.AlreadyResolved, fault.Forbidden, fault.Conflict, fault.InvalidPayload:
 		return e.Message + " Nothing was changed."
 	default:
 		n.log.Warn("vote by button failed", "error", err.Error())

@@ -70,6 +70,7 @@ func (n *Notifier) message(ctx context.Context, c Channel, a deliver.Attempt, p 
 	if err != nil {
 		return Message{}, err
 	}
+	g.Digest = g.ShownDigest()
 	m := Message{ID: a.ID, Number: a.Number, At: a.At, Event: p.Event, Gate: g, Then: g, Link: n.link(g.ID)}
 	switch p.Event {
 	case Opened:

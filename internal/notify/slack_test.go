@@ -4,6 +4,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -16,6 +17,7 @@ import (
 	"signalbox/internal/gate"
 	"signalbox/internal/notify"
 	"signalbox/internal/notify/slack"
+	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/testbed"
 	"signalbox/internal/wire"
@@ -124,8 +126,8 @@ func TestAQuorumHoldsInSlackToo(t *testing.T) {
 			t.Fatalf("%+v", g)
 		}
 		n.press("U0BOB", buttons["signalbox_reject"])
-		n.submit("U0BOB", f.next("views.open").values["view"], "")
-		if g := n.get(id); g.Status != gate.Rejected || g.Note != "rejected in Slack" || g.ResolvedBy != "bob" {
+		n.submit("U0BOB", f.next("views.open").values["view"], "No.")
+		if g := n.get(id); g.Status != gate.Rejected || g.Note != "No." || g.ResolvedBy != "bob" {
 			t.Errorf("%+v", g)
 		}
 	})
@@ -170,6 +172,10 @@ func TestARejectionInSlackAsksForTheReason(t *testing.T) {
 			t.Fatalf("%+v", g)
 		}
 
+		n.submit("U0ANN", view, " \x00 ")
+		if said := f.next("chat.postEphemeral"); !strings.Contains(said.values["text"], "Say why") {
+			t.Errorf("without a reason: %v", said.values)
+		}
 		n.submit("U0ANN", view, " Not to <them>\x00 ")
 		if g := n.get(id); g.Status != gate.Rejected || g.ResolvedBy != "ann" || g.Note != "Not to <them>" {
 			t.Errorf("%+v", g)
@@ -216,13 +222,38 @@ func TestWhoAskedMayNotApproveInSlack(t *testing.T) {
 	})
 }
 
-// codeOf makes the code of a button as press.go says.
-func codeOf(parts ...string) string {
+// buttonOf makes what a button carries as press.go says.
+func buttonOf(action string, g gate.Gate) string {
+	seen, _ := hex.DecodeString(g.ShownDigest()[:16]) // it is hex
 	mac := hmac.New(sha256.New, key)
-	for _, part := range parts {
+	for _, part := range []string{"signalbox button", action, g.ID, string(seen)} {
 		mac.Write(append([]byte{0, 0, 0, 0, 0, 0, 0, byte(len(part))}, part...))
 	}
-	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:16])
+	return action + ":" + g.ID + ":" + base64.RawURLEncoding.EncodeToString(append(seen, mac.Sum(nil)[:14]...))
+}
+
+func TestAButtonOfAMessageThatShowsSomethingElseDoesNothing(t *testing.T) {
+	eachSlack(t, func(t *testing.T, n *node, f *slackAPI) {
+		id := n.open(func(o *gate.Opening) { o.Rules.Quorum = 2 })
+		_, buttons := read(t, f.next("chat.postMessage").values["blocks"])
+		who := roster.Identity{ID: "operator_zoe", Kind: roster.HolderOperator, Name: "zoe", Role: roster.Operator}
+		if _, err := n.gates.Vote(t.Context(), who, id,
+			gate.Ballot{Approve: true, Modified: wire.Raw(`{"amount":9}`)}); err != nil {
+			t.Fatal(err)
+		}
+		n.press("U0ANN", buttons["signalbox_approve"])
+		if said := f.next("chat.postEphemeral"); !strings.Contains(said.values["text"], "zoe has voted with changes") {
+			t.Errorf("%v", said.values)
+		}
+		if g := n.get(id); g.Status != gate.Pending || len(g.Votes) != 1 {
+			t.Errorf("%+v", g)
+		}
+		// One that shows it as it is now counts, and its vote names what was shown.
+		n.press("U0ANN", button{ActionID: "signalbox_approve", Value: buttonOf("a", n.get(id))})
+		if g := n.get(id); g.Status != gate.Approved || g.Votes[1].Digest != g.ShownDigest()[:16] {
+			t.Errorf("%+v", g)
+		}
+	})
 }
 
 func TestAForgedButtonDoesNothing(t *testing.T) {
@@ -231,7 +262,7 @@ func TestAForgedButtonDoesNothing(t *testing.T) {
 		_, of1 := read(t, f.next("chat.postMessage").values["blocks"])
 		_, of2 := read(t, f.next("chat.postMessage").values["blocks"])
 		approve := of1["signalbox_approve"].Value
-		if want := "a:" + first + ":" + codeOf("signalbox button", "a", first, n.get(first).ActionDigest); approve != want {
+		if want := buttonOf("a", n.get(first)); approve != want || len(approve) > 64 {
 			t.Errorf("the button carries %s, want %s", approve, want)
 		}
 		code := approve[strings.LastIndex(approve, ":"):]
@@ -243,6 +274,8 @@ func TestAForgedButtonDoesNothing(t *testing.T) {
 			"another word":               "x:" + first + code,
 			"nothing":                    "",
 			"half a code":                approve[:len(approve)-4],
+			"what version 0.1 made":      "a:" + first + ":AAAAAAAAAAAAAAAAAAAAAA",
+			"the code of something else": "a:" + first + ":AAAA" + code[5:],
 		} {
 			b := of2["signalbox_approve"]
 			b.Value = value

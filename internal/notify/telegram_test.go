@@ -92,7 +92,26 @@ func TestAGateIsDecidedInTelegram(t *testing.T) {
 		if n.get(id).Status != gate.Pending {
 			t.Fatal("it was decided")
 		}
+		f.Press(88, buttons["Reject"])
+		if said := f.next("answerCallbackQuery"); !strings.Contains(said.values["text"], "eve may not decide") {
+			t.Errorf("%v", said.values)
+		}
 		f.Press(77, buttons["Reject"])
+		question := f.next("sendMessage")
+		if said := f.next("answerCallbackQuery"); !strings.Contains(said.values["text"], "with the reason") ||
+			!strings.Contains(question.values["reply_markup"], "force_reply") || n.get(id).Status != gate.Pending {
+			t.Errorf("%v %v", said.values, question.values)
+		}
+		asked := question.values["text"]
+		f.Write(-1001, 88, "Me too.", 2, asked)
+		if said := f.next("sendMessage"); !strings.Contains(said.values["text"], "eve may not decide") {
+			t.Errorf("%v", said.values)
+		}
+		f.Write(-1001, 77, "What do you think?", 2, "r:gate_x:another message of the bot") // no reason
+		if said := f.next("sendMessage"); !strings.Contains(said.values["text"], "not one of this server") {
+			t.Errorf("%v", said.values)
+		}
+		f.Write(-1001, 77, "Too expensive.", 2, asked)
 		var edited call
 		for range 2 {
 			got := <-f.got
@@ -110,7 +129,7 @@ func TestAGateIsDecidedInTelegram(t *testing.T) {
 		if said := f.next("answerCallbackQuery"); !strings.Contains(said.values["text"], "rejected by ann") {
 			t.Errorf("%v", said.values)
 		}
-		if g := n.get(id); g.Status != gate.Rejected || g.Note != "rejected in Telegram" {
+		if g := n.get(id); g.Status != gate.Rejected || g.Note != "Too expensive." {
 			t.Errorf("%+v", g)
 		}
 		n.Stop()

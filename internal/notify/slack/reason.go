@@ -32,7 +32,7 @@ func (a *App) openReasonForm(ctx context.Context, callback *interaction, p notif
 		return notAsked
 	}
 	asks := block{
-		"type": "input", "block_id": reasonID, "optional": true, "label": plain("Reason, for the agent and the record"),
+		"type": "input", "block_id": reasonID, "label": plain("Reason, for the agent and the record"),
 		"element": block{"type": "plain_text_input", "action_id": reasonID, "multiline": true, "max_length": maxReason},
 	}
 	_, err = a.api.document(ctx, a.Token, "views.open", map[string]any{"trigger_id": callback.TriggerID, "view": block{

@@ -29,7 +29,7 @@ func (b *Bot) Listen(ctx context.Context, n *notify.Notifier) error {
 		// read on since. What it reads twice is voted once.
 		client, err := bot.New(b.Token.Reveal(), b.options(func(ctx context.Context, client *bot.Bot, update *models.Update) {
 			b.handlePress(ctx, client, update.CallbackQuery, n)
-			b.handleMessage(ctx, update.Message)
+			b.handleMessage(ctx, update.Message, n)
 		})...)
 		if err != nil {
 			return err
@@ -49,12 +49,16 @@ func (b *Bot) handlePress(ctx context.Context, client *bot.Bot, query *models.Ca
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pressTime)
 	defer cancel()
 	contact := strconv.FormatInt(query.From.ID, 10)
+	press := notify.Press{Channel: Name, Contact: contact, Data: query.Data}
 	var say string
+	switch {
 	// Not a button of a gate; whoever made it handles it.
-	if b.talk != nil && strings.HasPrefix(query.Data, b.talk.Prefix) {
+	case b.talk != nil && strings.HasPrefix(query.Data, b.talk.Prefix):
 		say = b.talk.Press(ctx, contact, query.Data)
-	} else {
-		say = n.Press(ctx, notify.Press{Channel: Name, Contact: contact, Data: query.Data})
+	case notify.Rejects(query.Data):
+		say = b.askReason(ctx, query, press, n)
+	default:
+		say = n.Press(ctx, press)
 	}
 	_, err := client.AnswerCallbackQuery(ctx, &bot.AnswerCallbackQueryParams{
 		CallbackQueryID: query.ID, ShowAlert: true,

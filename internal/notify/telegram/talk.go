@@ -7,6 +7,8 @@ import (
 
 	"github.com/go-telegram/bot"
 	"github.com/go-telegram/bot/models"
+
+	"signalbox/internal/notify"
 )
 
 // Said is a message that somebody wrote to the bot.
@@ -32,23 +34,29 @@ type Talk struct {
 // Converse lets the bot hear messages. Call it before Listen.
 func (b *Bot) Converse(t Talk) { b.talk = &t }
 
-// updates are the kinds of updates that Telegram should send. Messages are asked for only if
-// somebody handles them: a bot in a group would otherwise read everything that people write there.
-func (b *Bot) updates() bot.AllowedUpdates {
-	if b.talk == nil {
-		return bot.AllowedUpdates{models.AllowedUpdateCallbackQuery}
-	}
+// updates are the kinds of updates that Telegram should send. Of messages in a group a bot with
+// privacy mode, which is the default, hears those that answer its own, such as the reason of a
+// rejection. Others are ignored, unless Converse has somebody who handles them.
+func updates() bot.AllowedUpdates {
 	return bot.AllowedUpdates{models.AllowedUpdateCallbackQuery, models.AllowedUpdateMessage}
 }
 
-// handleMessage hands a message to Talk. Like a press it is finished even if the server stops.
-func (b *Bot) handleMessage(ctx context.Context, m *models.Message) {
-	if b.talk == nil || m == nil || m.From == nil || m.Text == "" {
+// handleMessage rejects with the reason that somebody gives, or hands a message to Talk. Like a press
+// it is finished even if the server stops.
+func (b *Bot) handleMessage(ctx context.Context, m *models.Message, n *notify.Notifier) {
+	if m == nil || m.From == nil || m.Text == "" {
 		return
 	}
 	// What was read will not be sent again, so it is done even when we are stopping.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pressTime)
 	defer cancel()
+	if data := reasonFor(m.ReplyToMessage); data != "" {
+		b.handleReason(ctx, m, data, n)
+		return
+	}
+	if b.talk == nil {
+		return
+	}
 	said := Said{
 		Chat: m.Chat.ID, ID: m.ID, Contact: strconv.FormatInt(m.From.ID, 10), Text: m.Text,
 		Private: m.Chat.Type == models.ChatTypePrivate,

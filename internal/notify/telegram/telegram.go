@@ -75,7 +75,7 @@ func (b *Bot) options(heard bot.HandlerFunc) []bot.Option {
 	var last atomic.Int64 // when trouble was last logged
 	options := []bot.Option{
 		bot.WithSkipGetMe(), bot.WithHTTPClient(askTime, b.HTTP), bot.WithNotAsyncHandlers(),
-		bot.WithAllowedUpdates(b.updates()), bot.WithDefaultHandler(heard),
+		bot.WithAllowedUpdates(updates()), bot.WithDefaultHandler(heard),
 		bot.WithErrorsHandler(func(err error) {
 			now := time.Now().Unix()
 			if before := last.Load(); now-before >= 60 && last.CompareAndSwap(before, now) {
