@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
@@ -96,6 +97,7 @@ func printGate(w output.Printer, g gate.Gate) {
 			by += " (by " + v.CastBy + ")"
 		}
 		line("vote", strings.TrimSpace(by+" "+say+" "+v.Note))
+		line("with", string(v.Modified))
 	}
 	if g.ResolvedAt != nil {
 		line("resolved", g.ResolvedAt.Local().Format(time.DateTime)+" by "+g.ResolvedBy)
@@ -108,9 +110,21 @@ func printGate(w output.Printer, g gate.Gate) {
 		}
 		line("receipt", strings.TrimSpace(became+" "+r.Summary))
 	}
-	// The digest names exactly what is approved. It is the same in the ledger and in the
-	// receipt.
-	line("digest", g.ActionDigest)
+	// The action digest names exactly what the agent may do; it is the same in the ledger and in the
+	// receipt. The digest names all of the above, and a vote carries it.
+	line("action digest", g.ActionDigest)
+	line("digest", g.Digest)
+}
+
+// printShort prints what a gate is about, for who decides without having looked.
+func printShort(w output.Printer, g gate.Gate) {
+	w.Field("title", g.Title)
+	w.Field("agent", g.Workspace+"/"+g.Agent)
+	w.Field("risk", g.Risk)
+	w.Field("proposes", g.ProposedAction)
+	for _, v := range g.Votes {
+		w.Field("with", string(v.Modified))
+	}
 }
 
 // newGatesDecide is `approve` or `reject`. Both take several gates, because one cause
@@ -131,8 +145,15 @@ func newGatesDecide(a *command.App, approve bool) *command.Command {
 	})
 	modified := c.Flags().String("modified", "", "JSON of what to do instead, where the protocol allows it")
 	behalf := c.Flags().String("for", "", "the operator who delegated to you, and whose vote this is")
+	digest := c.Flags().String("digest", "", "what you saw: the digest that `gates show` printed; of one gate")
 	c.RunE = func(c *command.Command, args []string) error {
-		d := gate.Decision{Note: *note, For: *behalf}
+		d := gate.Decision{Note: *note, For: *behalf, Digest: *digest}
+		if !approve && strings.TrimSpace(d.Note) == "" {
+			return command.Usage("Say why with --note: the agent reads the reason, and does better next time.")
+		}
+		if d.Digest != "" && len(args) > 1 {
+			return command.Usage("--digest is that of one gate, and these are %d.", len(args))
+		}
 		if *modified != "" {
 			// The server checks whether the protocol allows changes. Here it is only
 			// checked that the shell's quoting left JSON behind.
@@ -150,12 +171,11 @@ func newGatesDecide(a *command.App, approve bool) *command.Command {
 // one is returned, so that Main prints it and the exit code tells of it.
 func decide(ctx context.Context, a *command.App, ids []string, verb string, d gate.Decision) (failed error) {
 	for _, id := range ids {
-		var g gate.Gate
-		err := a.Call(ctx, api.Decide(id, verb, d), &g)
+		g, err := vote(ctx, a, id, verb, d)
 		if err == nil {
 			err = a.Show(g, func(w output.Printer) {
 				if g.Status == gate.Pending {
-					w.Print("Your vote at %s counts; %d of %d approvals so far.", g.ID, len(g.Votes), g.Quorum)
+					w.Print("Your vote at %s counts; %d of %d approvals so far.", g.ID, gate.People(g.Votes, true), g.Quorum)
 					return
 				}
 				w.Print("%s is %s.", g.ID, g.Status)
@@ -169,4 +189,17 @@ func decide(ctx context.Context, a *command.App, ids []string, verb string, d ga
 		}
 	}
 	return failed
+}
+
+// vote reads a gate, prints it in short, and votes on what it printed. With --json the answer has all
+// of the gate.
+func vote(ctx context.Context, a *command.App, id, verb string, d gate.Decision) (g gate.Gate, err error) {
+	if err := a.Call(ctx, api.Get(api.GatePath(id)), &g); err != nil {
+		return g, err
+	}
+	d.Digest = cmp.Or(d.Digest, g.Digest)
+	if !a.JSON && g.Status == gate.Pending {
+		printShort(a.Out, g)
+	}
+	return g, a.Call(ctx, api.Decide(id, verb, d), &g)
 }

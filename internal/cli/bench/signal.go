@@ -108,7 +108,9 @@ func (b *bench) rejectGates(ctx context.Context, agent, runs string, connections
 				continue
 			}
 			rejecting.Go(func() error {
-				if c.Call(ctx, api.Decide(g.ID, api.Reject, gate.Decision{Note: "The load has ended."}), new(gate.Gate)) == nil {
+				if c.Call(ctx, api.Decide(g.ID, api.Reject, gate.Decision{
+					Note: "The load has ended.", Digest: g.Digest,
+				}), new(gate.Gate)) == nil {
 					rejected.Add(1)
 				}
 				return nil

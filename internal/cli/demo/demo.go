@@ -317,7 +317,11 @@ func (d *story) hook(path string) string {
 // person may have been faster at the dashboard. Both are fine: the gate is then theirs.
 func (d *story) decide(ctx context.Context, gateID string, approve bool, note string) error {
 	verb := map[bool]string{true: api.Approve, false: api.Reject}[approve]
-	err := d.dana.Call(ctx, api.Decide(gateID, verb, gate.Decision{Note: note}), nil)
+	var shown gate.Gate
+	if err := d.dana.Call(ctx, api.Get(api.GatePath(gateID)), &shown); err != nil {
+		return err
+	}
+	err := d.dana.Call(ctx, api.Decide(gateID, verb, gate.Decision{Note: note, Digest: shown.Digest}), nil)
 	if fault.Is(err, fault.Forbidden) || fault.Is(err, fault.AlreadyResolved) {
 		return nil
 	}

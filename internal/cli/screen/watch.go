@@ -54,6 +54,8 @@ type watch struct {
 	more   bool
 
 	asking string // approve, reject or search while somebody types
+	about  string // the id of the gate that is being approved or rejected
+	seen   string // its digest as it was on the screen
 	typed  string
 	search string
 	help   bool
@@ -200,7 +202,8 @@ func (w *watch) key(k key) call {
 		w.search = ""
 		w.filter()
 	case "a", "r":
-		if w.current() != nil {
+		if g := w.current(); g != nil {
+			w.about, w.seen = g.ID, g.Digest
 			w.asking, w.typed = map[string]string{"a": api.Approve, "r": api.Reject}[k.name], ""
 		}
 	}
@@ -229,26 +232,23 @@ func (w *watch) typing(k key) call {
 }
 
 // answer ends the typed line. A rejection needs a reason, which is the only thing that
-// the agent learns. The gate is looked up again: if it was decided elsewhere while
-// somebody typed, nothing is sent.
+// the agent learns. The vote is for the gate that was under the cursor when the key was pressed, as it
+// was then: while somebody types, gates come and go, and the cursor with them.
 func (w *watch) answer() call {
-	verb, note, g := w.asking, strings.TrimSpace(w.typed), w.current()
+	verb, id, d := w.asking, w.about, gate.Decision{Note: strings.TrimSpace(w.typed), Digest: w.seen}
 	switch {
-	case verb == "search" || g == nil:
+	case verb == "search":
 		w.asking = ""
 		return nil
 	// Stay in the line, so that the reason can be typed right away.
-	case verb == api.Reject && note == "":
+	case verb == api.Reject && d.Note == "":
 		w.note = warned.of("Say why: the agent reads the reason, and does better next time.")
 		return nil
 	}
 	w.asking = ""
-	// The call runs later and beside the screen, so it must not use the pointer into the
-	// list.
-	id := g.ID
-	return func() any {
+	return func() any { // later and beside the screen
 		v := voted{verb: verb}
-		v.err = w.api.Call(w.ctx, api.Decide(id, verb, gate.Decision{Note: note}), &v.gate)
+		v.err = w.api.Call(w.ctx, api.Decide(id, verb, d), &v.gate)
 		return v
 	}
 }
@@ -256,12 +256,12 @@ func (w *watch) answer() call {
 // showVote shows the result of a vote. A gate that somebody else decided first is no error.
 func (w *watch) showVote(v voted) {
 	switch {
-	case fault.Is(v.err, fault.AlreadyResolved):
+	case fault.Is(v.err, fault.AlreadyResolved), fault.Is(v.err, fault.NotWhatWasShown):
 		w.note = warned.of(show.Text(fault.From(v.err).Message))
 	case v.err != nil:
 		w.note = danger.of(show.Text(fault.From(v.err).Message))
 	case v.gate.Status == gate.Pending:
-		w.note = fmt.Sprintf("Your vote counts; %d of %d so far.", len(v.gate.Votes), v.gate.Quorum)
+		w.note = fmt.Sprintf("Your vote counts; %d of %d so far.", gate.People(v.gate.Votes, true), v.gate.Quorum)
 	default:
 		w.note = good.of(output.Sentence(string(v.gate.Status))+": ") + show.Text(v.gate.Title)
 	}

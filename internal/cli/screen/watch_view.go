@@ -155,7 +155,7 @@ func describe(g *gate.Gate, width int) []string {
 	section("Who decides", fmt.Sprintf("%d of %s", g.Quorum, strings.Join(g.Approvers, ", ")))
 	for _, v := range g.Votes {
 		say := map[bool]string{true: "approved", false: "rejected"}[v.Approve]
-		section("Vote", strings.TrimSpace(v.Operator+" "+say+". "+v.Note))
+		section("Vote", strings.TrimSpace(v.Operator+" "+say+". "+v.Note+"\n"+string(v.Modified)))
 	}
 	for _, artifact := range g.Artifacts {
 		section("Artifact", string(artifact))
