@@ -1,11 +1,13 @@
 package mail
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"signalbox/internal/fault"
@@ -40,6 +42,16 @@ type QuarantineList struct {
 	Total  int64         `json:"total"`
 	Cursor string        `json:"cursor,omitempty"`
 }
+
+// QuarantineDecision is what may be sent with a decision. The protocol has no place for it, so all of it
+// may be left out.
+type QuarantineDecision struct {
+	Reason string `json:"reason,omitempty"`
+	Digest string `json:"digest,omitempty"` // of the gate as it was shown
+}
+
+// noReason stands for the reason of a rejection that came without one, which the protocol allows.
+const noReason = "Rejected in quarantine; the call gave no reason."
 
 // QuarantineAnswer is the answer to a decision about a held message.
 type QuarantineAnswer struct {
@@ -136,7 +148,8 @@ func (m *Mail) Quarantined(ctx context.Context, id string) (Quarantined, error) 
 
 // Release approves or rejects a held message. It is a vote on the gate, so quorum and the other
 // rules of gates hold, and the answer may be that it is still pending.
-func (m *Mail) Release(ctx context.Context, who roster.Identity, id string, approve bool) (QuarantineAnswer, error) {
+func (m *Mail) Release(ctx context.Context, who roster.Identity, id string, approve bool, d QuarantineDecision,
+) (QuarantineAnswer, error) {
 	q, err := m.Quarantined(ctx, id)
 	if err != nil {
 		return QuarantineAnswer{}, err
@@ -146,7 +159,10 @@ func (m *Mail) Release(ctx context.Context, who roster.Identity, id string, appr
 			"The message was held until %s, and then rejected, since nobody had decided.",
 			amp.Stamp(q.ExpiresAt))
 	}
-	g, err := m.core.Gates.Vote(ctx, who, q.GateID, gate.Ballot{Approve: approve})
+	if !approve {
+		d.Reason = cmp.Or(strings.TrimSpace(d.Reason), noReason)
+	}
+	g, err := m.core.Gates.Vote(ctx, who, q.GateID, gate.Ballot{Approve: approve, Note: d.Reason, Digest: d.Digest})
 	return QuarantineAnswer{q.ID, string(g.Status), q.MessageID, g.Status == gate.Approved}, err
 }
 
@@ -170,7 +186,22 @@ func (m *Mail) getQuarantined(r *http.Request) (Quarantined, error) {
 
 // postQuarantined makes the handlers of approve and reject.
 func (m *Mail) postQuarantined(approve bool) wire.Handler {
-	return roster.AnswerAbout("id", func(ctx context.Context, who roster.Identity, id string) (QuarantineAnswer, error) {
-		return m.Release(ctx, who, id, approve)
-	})
+	return func(w http.ResponseWriter, r *http.Request) error {
+		var d QuarantineDecision
+		body, err := wire.Read(w, r, maxDecision)
+		if err == nil && len(body) > 0 {
+			err = wire.UnmarshalForeign(body, &d)
+		}
+		if err != nil {
+			return err
+		}
+		answer, err := m.Release(r.Context(), roster.From(r.Context()), r.PathValue("id"), approve, d)
+		if err != nil {
+			return err
+		}
+		return wire.Reply(w, http.StatusOK, answer)
+	}
 }
+
+// maxDecision bounds the body of a decision about a held message.
+const maxDecision = 1 << 16
