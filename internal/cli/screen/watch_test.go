@@ -1,0 +1,39 @@
+package screen
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"signalbox/internal/cli/api"
+	"signalbox/internal/gate"
+)
+
+// While somebody types a reason, the gate is decided elsewhere and the cursor goes to the next one.
+func TestAVoteIsForTheGateThatWasOnTheScreenWhenItsKeyWasPressed(t *testing.T) {
+	t.Parallel()
+	var asked []string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		asked = append(asked, r.URL.Path+" "+string(body))
+		w.WriteHeader(http.StatusConflict)
+		_, _ = io.WriteString(w, `{"error":"already_resolved","message":"This gate was approved by ada."}`)
+	}))
+	t.Cleanup(s.Close)
+	w := &watch{ctx: t.Context(), api: &api.Client{Base: s.URL}}
+	shows := func(gates ...gate.Gate) { w.take(gatesRead{page: gate.GatePage{Gates: gates}}) }
+	first, second := gate.Gate{ID: "gate_1", Digest: "aa"}, gate.Gate{ID: "gate_2", Digest: "bb"}
+	shows(first, second)
+	w.take(key{name: "r"})
+	w.take(key{name: "n", text: "no"})
+	shows(second)
+	call := w.take(key{name: "enter"})
+	if call == nil || w.at != second.ID {
+		t.Fatalf("the cursor is at %s", w.at)
+	}
+	w.take(call())
+	if want := `/ops/gates/gate_1/reject {"note":"no","digest":"aa"}`; len(asked) != 1 || asked[0] != want {
+		t.Errorf("it asked %q, want %s", asked, want)
+	}
+}
