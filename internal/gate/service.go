@@ -25,8 +25,8 @@ type Ballot struct {
 	Digest string
 }
 
-// checkNote refuses a rejection without a reason, which is all that the agent learns from.
-func (b Ballot) checkNote() error {
+// CheckReason refuses a rejection without a reason, which is all that the agent learns from.
+func (b Ballot) CheckReason() error {
 	if b.Approve || strings.TrimSpace(b.Note) != "" {
 		return nil
 	}
@@ -55,7 +55,7 @@ func (g *Gates) Vote(ctx context.Context, by roster.Identity, gateID string, b B
 // admit checks what a vote says: its reason, what its caster was shown, and its change, which it
 // returns as the decision carries it.
 func (g *Gate) admit(b Ballot) (modified wire.Raw, err error) {
-	if err := b.checkNote(); err != nil {
+	if err := b.CheckReason(); err != nil {
 		return nil, err
 	}
 	if err := g.CheckSeen(b.Digest); err != nil {

@@ -194,7 +194,9 @@ func TestWorkPagesDo(t *testing.T) {
 		t.Errorf("POST %s is not in the ledger as the operator's: %v", path, page.Entries)
 	}
 	do("/ui/mail/"+w.message+"/quarantine", "Say why", url.Values{"do": {"reject"}})
-	acts("/ui/mail/"+w.message+"/quarantine", "Approved", url.Values{"do": {"approve"}})
+	do("/ui/mail/"+w.message+"/quarantine", "You were shown something else", url.Values{"do": {"approve"}})
+	acts("/ui/mail/"+w.message+"/quarantine", "Approved",
+		url.Values{"do": {"approve"}, "digest": {v.shown("/ui/mail/" + w.message)}})
 	v.sees("/ui/mail/"+w.message, "Released from quarantine")
 	do("/ui/tasks/default/T-2026-044/instruct", "The task refuses this", url.Values{"action": {"override_verdict"}})
 	acts("/ui/tasks/default/T-2026-044/instruct", "Told: resume.",

@@ -96,7 +96,7 @@ func TestTheSnippetsRun(t *testing.T) {
 				if gate == "" {
 					return false
 				}
-				v.post("/ui/inbox/"+gate+"/decide", url.Values{"do": {"approve"}})
+				v.vote(gate, url.Values{"do": {"approve"}})
 				err = <-ended
 				return true
 			})

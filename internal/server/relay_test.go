@@ -59,6 +59,33 @@ func (v *visitor) post(path string, form url.Values) (status int, page string, h
 	return v.send("POST", path, form, http.Header{"Sec-Fetch-Site": {"same-origin"}})
 }
 
+// digest is that of a gate as it is shown now, which the forms of pages carry.
+func (b *box) digest(gate string) string {
+	b.t.Helper()
+	var shown struct{ Digest string }
+	b.ops(200, "GET /ops/gates/"+gate, "", &shown)
+	return shown.Digest
+}
+
+// shown is the digest that the form of a page carries.
+func (v *visitor) shown(path string) string {
+	v.b.t.Helper()
+	_, page, _ := v.get(path)
+	found := regexp.MustCompile(`name="digest" value="([0-9a-f]{64})"`).FindStringSubmatch(page)
+	if found == nil {
+		v.b.t.Fatalf("%s has no form with a digest: %s", path, page)
+	}
+	return found[1]
+}
+
+// vote sends the form of a gate's page, as it is now.
+func (v *visitor) vote(gate string, form url.Values) (page string) {
+	v.b.t.Helper()
+	form.Set("digest", v.b.digest(gate))
+	_, page, _ = v.post("/ui/inbox/"+gate+"/decide", form)
+	return page
+}
+
 func (v *visitor) send(method, path string, form url.Values, header http.Header) (status int, page string,
 	answered http.Header,
 ) {
@@ -471,12 +498,12 @@ func TestOperatorsWorkInTheDashboard(t *testing.T) {
 		ann.sees("/ui/inbox/"+first, "What is proposed", "confirm-declared-gates", "by the price table", "signal.received")
 
 		// Who is second learns who was first, and it is no error.
-		if _, page, _ := ann.post("/ui/inbox/"+first+"/decide",
-			url.Values{"do": {"approve"}, "note": {"Fine."}}); !strings.Contains(page, "Approved: Send the letter") {
+		if page := ann.vote(first, url.Values{"do": {"approve"}, "note": {"Fine."}}); !strings.Contains(page,
+			"Approved: Send the letter") {
 			t.Error(page)
 		}
-		if _, page, _ := ben.post("/ui/inbox/"+first+"/decide",
-			url.Values{"do": {"reject"}, "note": {"No."}}); !strings.Contains(page, "Ann approved this first") ||
+		if page := ben.vote(first, url.Values{"do": {"reject"}, "note": {"No."}}); !strings.Contains(page,
+			"Ann approved this first") ||
 			strings.Contains(page, `class="flash bad"`) {
 			t.Error(page)
 		}
@@ -496,7 +523,10 @@ func TestOperatorsWorkInTheDashboard(t *testing.T) {
 			}
 		}
 		if _, page, _ := ben.post("/ui/inbox/bulk/do",
-			url.Values{"do": {"reject"}, "gate": {first, second, third}, "note": {"Not today."}}); !strings.Contains(page,
+			url.Values{
+				"do": {"reject"}, "gate": {first, second, third}, "note": {"Not today."},
+				"digest-" + second: {b.digest(second)}, "digest-" + third: {b.digest(third)},
+			}); !strings.Contains(page,
 			"Rejected 2 gates. 1 was decided already.") {
 			t.Error(page)
 		}
@@ -507,7 +537,7 @@ func TestOperatorsWorkInTheDashboard(t *testing.T) {
 		}
 		fourth := b.ask(key, "writer", "run-4", "Send the invoice")
 		ben.sees("/ui/inbox/"+fourth, "<option>ann</option>")
-		ben.post("/ui/inbox/"+fourth+"/decide", url.Values{"do": {"approve"}, "for": {"ann"}})
+		ben.vote(fourth, url.Values{"do": {"approve"}, "for": {"ann"}})
 		ben.sees("/ui/inbox/"+fourth, "cast by ben", "Approved")
 
 		// Where the protocol allows it, something else can be approved than was asked for.
@@ -518,16 +548,14 @@ func TestOperatorsWorkInTheDashboard(t *testing.T) {
 		)
 		step := ann.firstGate()
 		ann.sees("/ui/inbox/"+step, "Approve with changes", "Harness")
-		if _, page, _ := ann.post("/ui/inbox/"+step+"/decide",
-			url.Values{"do": {"modify"}, "modified": {"{"}}); !strings.Contains(page, "should be JSON") {
+		if page := ann.vote(step, url.Values{"do": {"modify"}, "modified": {"{"}}); !strings.Contains(page,
+			"should be JSON") {
 			t.Error(page)
 		}
-		if _, page, _ := ann.post("/ui/inbox/"+step+"/decide",
-			url.Values{
-				"do":       {"modify"},
-				"modified": {`{"tool_name":"bash","arguments":{"command":"true"}}`},
-			}); !strings.Contains(page,
-			"Approved with changes") {
+		if page := ann.vote(step, url.Values{
+			"do":       {"modify"},
+			"modified": {`{"tool_name":"bash","arguments":{"command":"true"}}`},
+		}); !strings.Contains(page, "Approved with changes") {
 			t.Error(page)
 		}
 		ann.sees("/ui/inbox/"+step, "Instead of what was proposed")
@@ -539,13 +567,12 @@ func TestOperatorsWorkInTheDashboard(t *testing.T) {
 			t.Fatalf("%d %s", status, answer)
 		}
 		fifth := b.ask(key, "writer", "run-5", "Pay the invoice")
-		if _, page, _ := ben.post("/ui/inbox/"+fifth+"/decide", url.Values{"do": {"approve"}}); !strings.Contains(page,
-			"Your approval is counted") {
+		if page := ben.vote(fifth, url.Values{"do": {"approve"}}); !strings.Contains(page, "Your approval is counted") {
 			t.Error(page)
 		}
 		ann.sees("/ui/inbox/"+fifth, "1 of 2 approvals", "two-people", "Money.")
-		if page := ben.sees("/ui/inbox/"+fifth, "<option>ann</option>"); strings.Contains(page, "ben (you)") {
-			t.Error("who has voted is offered to vote again")
+		if page := ben.sees("/ui/inbox/"+fifth, "ben has voted on this gate already"); strings.Contains(page, "<option>ann") {
+			t.Error("who has voted is offered to vote again, as another")
 		}
 
 		if _, page, _ := ann.post(at+"/suspend", url.Values{"reason": {"Looping."}, "hours": {"1"}}); !strings.Contains(page,

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -24,19 +25,21 @@ func inboxActions() []Action {
 // messageOf is what an error says to people, without its cause.
 func messageOf(err error) string { return fault.From(err).Message }
 
-// ballot reads the vote that a form carries. A rejection needs a reason here: the agent reads it.
+// nothingShown is the digest of a form that carries none. People vote on what they see, so it is
+// refused, where a program may leave the digest out.
+const nothingShown = "none"
+
+// ballot reads the vote that a form carries.
 func ballot(r *Request) (gate.Ballot, error) {
 	// "for" is the colleague whose vote this is, if that colleague has delegated; the gate checks it.
-	b := gate.Ballot{Note: r.Field("note"), For: r.Field("for")}
+	b := gate.Ballot{
+		Note: r.Field("note"), For: r.Field("for"), Digest: cmp.Or(r.Field("digest"), nothingShown),
+	}
 	switch r.Field("do") {
 	// A modification is an approval with other content; the protocol checks that content.
 	case "approve", "modify":
 		b.Approve = true
 	case "reject":
-		if b.Note == "" {
-			return b, fault.New(fault.InvalidPayload,
-				"Say why in a few words: the agent reads the reason, and does better next time.").About("note")
-		}
 	default:
 		return b, fault.New(fault.InvalidRequest, "The form should say approve, modify or reject.").About("do")
 	}
@@ -47,7 +50,7 @@ func ballot(r *Request) (gate.Ballot, error) {
 			return b, fault.New(fault.InvalidPayload, "What to do instead should be JSON: %s", messageOf(err)).About("modified")
 		}
 	}
-	return b, nil
+	return b, b.CheckReason()
 }
 
 // decide casts a vote. That somebody else was faster is news, and no error.
@@ -102,7 +105,7 @@ func (w *Web) alreadyDecided(r *Request, id string) string {
 // decided, and those that cannot be, with the reason.
 type bulk struct {
 	Approve bool
-	Gates   []gate.Gate
+	Gates   []gateView
 	Left    []leftOut
 	Query   string
 }
@@ -128,7 +131,7 @@ func (w *Web) askBulk(r *Request) (Result, error) {
 		return Result{},
 			fault.New(fault.InvalidRequest, "That is %d gates; at most %d are decided at once.", len(ids), maxBulk)
 	}
-	page := bulk{Approve: r.Field("do") == "approve", Query: r.Field("query")}
+	page, room := bulk{Approve: r.Field("do") == "approve", Query: r.Field("query")}, maxArtifact
 	for _, id := range ids {
 		g, err := w.visible(r, id)
 		if err != nil {
@@ -139,7 +142,7 @@ func (w *Web) askBulk(r *Request) (Result, error) {
 			page.Left = append(page.Left, leftOut{g.Title, messageOf(err)})
 			continue
 		}
-		page.Gates = append(page.Gates, g)
+		page.Gates = append(page.Gates, newGateView(g, &room))
 	}
 	verb := map[bool]string{true: "Approve ", false: "Reject "}[page.Approve]
 	return Result{
@@ -166,6 +169,7 @@ func (w *Web) doBulk(r *Request) (Result, error) {
 	}
 	done, before, problems := 0, 0, []string{}
 	for _, id := range ids {
+		b.Digest = cmp.Or(r.Field("digest-"+id), nothingShown)
 		switch _, err := w.Gates.Vote(r.Context(), r.Who, id, b); {
 		// Somebody else decided between the two pages.
 		case fault.Is(err, fault.AlreadyResolved):

@@ -129,7 +129,7 @@ func (w *Web) loadLetter(r *Request, id string) (*letter, error) {
 	}
 	g, err := w.visible(r, l.Summary.Gate)
 	if err == nil {
-		l.Gate = &g
+		l.Gate, g.Digest = &g, g.ShownDigest()
 		if err := g.Admits(r.Who, true); err != nil {
 			l.Refusal = messageOf(err)
 		}

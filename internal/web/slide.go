@@ -17,10 +17,7 @@ import (
 // what it would cost, how this agent's earlier requests were decided, and whether this person may
 // vote, for whom, and with which changes.
 type slide struct {
-	Gate      gate.Gate
-	Facts     []gate.Fact // but for the cost
-	Cost      string      // against the price table
-	Artifacts []artifact
+	gateView
 	Receipts  []gate.Receipt
 	Approvals int         // so far
 	Needed    int         // approvals that are still needed
@@ -31,6 +28,37 @@ type slide struct {
 	History   []gate.Gate // of the same agent, the newest first
 	Record    record
 	Trace     []ledger.Entry // everything that belongs together, in order
+}
+
+// gateView is what people read of a gate. Gate.Digest names all of it, and their votes carry that.
+type gateView struct {
+	Gate      gate.Gate
+	Facts     []gate.Fact // but for the cost
+	Cost      string      // against the price table
+	Artifacts []artifact
+}
+
+// newGateView prepares a gate for the template "shown". left is how many bytes of artifacts
+// the page still takes: many small ones make a page as heavy as a large one.
+func newGateView(g gate.Gate, left *int) gateView {
+	g.Digest = g.ShownDigest()
+	s := gateView{Gate: g}
+	for _, fact := range g.Facts {
+		if fact.Name == "cost" {
+			s.Cost = fact.Value
+			// A cost that differs from the price table says so itself, in words.
+			if !strings.Contains(s.Cost, " ") {
+				s.Cost += ", the same by the price table"
+			}
+		} else {
+			s.Facts = append(s.Facts, fact)
+		}
+	}
+	for i, raw := range g.Artifacts {
+		s.Artifacts = append(s.Artifacts, readArtifact(i, raw, *left))
+		*left = max(0, *left-len(raw))
+	}
+	return s
 }
 
 // record sums up the agent's history.
@@ -49,33 +77,19 @@ func (w *Web) loadSlide(r *Request, gateID string) (*slide, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &slide{Gate: g, Modify: modifiable(&g), Operator: r.May(roster.Operator)}
-	for _, fact := range g.Facts {
-		if fact.Name == "cost" {
-			s.Cost = fact.Value
-			// A cost that differs from the price table says so itself, in words.
-			if !strings.Contains(s.Cost, " ") {
-				s.Cost += ", the same by the price table"
-			}
-		} else {
-			s.Facts = append(s.Facts, fact)
-		}
-	}
-	// The limit is for all artifacts together: many small ones make a page as heavy as a large one.
 	left := maxArtifact
-	for i, raw := range g.Artifacts {
-		s.Artifacts = append(s.Artifacts, readArtifact(i, raw, left))
-		left = max(0, left-len(raw))
-	}
-	for _, v := range g.Votes {
-		if v.Approve {
-			s.Approvals++
-		}
+	s := &slide{
+		gateView: newGateView(g, &left), Modify: modifiable(&g), Operator: r.May(roster.Operator),
+		Approvals: gate.People(g.Votes, true),
 	}
 	s.Needed = max(0, g.Quorum-s.Approvals)
 	if s.For, err = w.Gates.Delegators(r.Context(), r.Who.Name, w.Now()); err != nil {
 		return nil, err
 	}
+	// Who has voted already, and who has cast a vote, is not asked again: a quorum counts people.
+	s.For = slices.DeleteFunc(s.For, func(name string) bool {
+		return slices.ContainsFunc(g.Votes, func(v gate.Vote) bool { return v.Operator == name || v.CastBy == r.Who.Name })
+	})
 	// The buttons are hidden from people who may not vote, with the reason in their place.
 	if err := g.Admits(r.Who, true); err != nil {
 		s.Refusal = messageOf(err)

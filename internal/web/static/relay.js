@@ -134,8 +134,10 @@ async function bring(url, whole, mine) {
   if (!answer.ok && !whole) return false;
   const page = new DOMParser().parseFromString(await answer.text(), 'text/html');
   if (mine !== asking) return false;
+  if (whole && !$('#slide', page)) throw new Error('This is another page.');
   document.title = page.title;
   swap(page, whole);
+  if (whole) $('#slide').inert = false;
   pin();
   return true;
 }
@@ -190,11 +192,17 @@ function stayLive() {
 
 /* ---- Lists that open beside themselves ---- */
 
+// The row is marked and the address named at once. What is beside the list is still that of the row
+// before, so until the new one is there it takes no focus, no key and no click, and its forms are not
+// sent: nobody decides a gate that is not marked.
 async function follow(link, push = true) {
-  try {
-    if (!(await load(link, true))) return;
-    if (push) history.pushState(null, '', link);
-  } catch { location.href = link; }
+  for (const marked of $$('[data-list] a[aria-current]')) marked.removeAttribute('aria-current');
+  $$('[data-list] a[href]').find((a) => a.href === link)?.setAttribute('aria-current', 'true');
+  const slide = $('#slide');
+  if (slide.contains(document.activeElement)) document.activeElement.blur();
+  slide.inert = true;
+  if (push) history[going ? 'replaceState' : 'pushState'](null, '', link);
+  try { await load(link, true); } catch { location.href = link; }
 }
 addEventListener('popstate', () => follow(location.href, false));
 
@@ -207,8 +215,8 @@ function select(step) {
   const link = $('a[href]', to);
   if (!link) return;
   to.scrollIntoView({ block: 'nearest' });
-  if (wide() && $('[data-list][data-beside]')) follow(link.href).then(() => $(`[data-key="${CSS.escape(to.dataset.key)}"] a`)?.focus({ preventScroll: true }));
-  else link.focus();
+  link.focus({ preventScroll: true });
+  if (wide() && $('[data-list][data-beside]')) follow(link.href);
 }
 const wide = () => matchMedia('(min-width: 1000px)').matches;
 
@@ -234,17 +242,23 @@ document.addEventListener('click', async (e) => {
 
 document.addEventListener('change', (e) => { if (e.target.matches('[data-submit]')) e.target.form.requestSubmit(); });
 
-// A form is sent once, however often somebody clicks.
+// A form is sent once, however often somebody clicks. Keys that follow are for the page that comes.
+let leaving = false;
 document.addEventListener('submit', (e) => {
-  if (e.target.dataset.sent) { e.preventDefault(); return; }
-  if (e.target.method === 'post') e.target.dataset.sent = '1';
+  if (e.target.dataset.sent || (going && e.target.closest('#slide'))) { e.preventDefault(); return; }
+  if (e.target.method !== 'post') return;
+  e.target.dataset.sent = '1';
+  leaving = true;
+  setTimeout(() => { leaving = false; delete e.target.dataset.sent; }, 15000); // the browser was told to stop
 });
 
-// Keys that are pressed before the page is there wait for it.
+// Keys that are pressed before the page is there wait for it, but for those that decide: who pressed
+// them has not seen what about.
 const early = [];
 document.addEventListener('keydown', (e) => { if (document.readyState === 'loading') early.push(e); else pressed(e); });
 
-function pressed(e) {
+function pressed(e, blind = false) {
+  if (leaving) { if (e.key === 'Enter' || e.key === 'Escape') e.preventDefault(); return; } // Escape would stop it
   const writing = e.target.matches('input:not([type=checkbox]), textarea, select');
   if (writing && e.key === 'Enter' && (e.ctrlKey || e.metaKey)) {
     const button = e.target.form && $('[data-enter]', e.target.form);
@@ -255,7 +269,7 @@ function pressed(e) {
   if (writing || e.ctrlKey || e.metaKey || e.altKey || $('dialog[open]')) return;
   const press = (selector) => {
     const it = $(selector);
-    if (!it) return;
+    if (!it || (it.closest('#slide') && (going || blind === true))) return;
     e.preventDefault();
     const folded = it.closest('details');
     if (folded) folded.open = true;
@@ -283,5 +297,5 @@ document.addEventListener('DOMContentLoaded', () => {
   if (document.body.dataset.topics) stayLive();
   // Good news goes by itself; bad news stays.
   for (const note of $$('main > .flash:not(.bad)')) setTimeout(() => note.classList.add('over'), 6000);
-  early.forEach(pressed);
+  early.forEach((e) => pressed(e, true));
 });
