@@ -43,15 +43,11 @@ type QuarantineList struct {
 	Cursor string        `json:"cursor,omitempty"`
 }
 
-// QuarantineDecision is what may be sent with a decision. The protocol has no place for it, so all of it
-// may be left out.
+// QuarantineDecision may be sent with a decision. The protocol knows none, so all of it may be left out.
 type QuarantineDecision struct {
 	Reason string `json:"reason,omitempty"`
 	Digest string `json:"digest,omitempty"` // of the gate as it was shown
 }
-
-// noReason stands for the reason of a rejection that came without one, which the protocol allows.
-const noReason = "Rejected in quarantine; the call gave no reason."
 
 // QuarantineAnswer is the answer to a decision about a held message.
 type QuarantineAnswer struct {
@@ -160,7 +156,7 @@ func (m *Mail) Release(ctx context.Context, who roster.Identity, id string, appr
 			amp.Stamp(q.ExpiresAt))
 	}
 	if !approve {
-		d.Reason = cmp.Or(strings.TrimSpace(d.Reason), noReason)
+		d.Reason = cmp.Or(strings.TrimSpace(d.Reason), "Rejected in quarantine; the call gave no reason.")
 	}
 	g, err := m.core.Gates.Vote(ctx, who, q.GateID, gate.Ballot{Approve: approve, Note: d.Reason, Digest: d.Digest})
 	return QuarantineAnswer{q.ID, string(g.Status), q.MessageID, g.Status == gate.Approved}, err
@@ -188,7 +184,7 @@ func (m *Mail) getQuarantined(r *http.Request) (Quarantined, error) {
 func (m *Mail) postQuarantined(approve bool) wire.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		var d QuarantineDecision
-		body, err := wire.Read(w, r, maxDecision)
+		body, err := wire.Read(w, r, 1<<16)
 		if err == nil && len(body) > 0 {
 			err = wire.UnmarshalForeign(body, &d)
 		}
@@ -202,6 +198,3 @@ func (m *Mail) postQuarantined(approve bool) wire.Handler {
 		return wire.Reply(w, http.StatusOK, answer)
 	}
 }
-
-// maxDecision bounds the body of a decision about a held message.
-const maxDecision = 1 << 16

@@ -210,12 +210,10 @@ func TestNoKeysDecideAGateThatIsNotMarked(t *testing.T) {
 	t.Run("the script of before is found out", func(t *testing.T) {
 		line := b.slowLine(t, 100*time.Millisecond, func(script string) string {
 			for old, before := range map[string]string{
-				"  for (const marked of $$('[data-list] a[aria-current]')) marked.removeAttribute('aria-current');\n": "",
-				"  $$('[data-list] a[href]').find((a) => a.href === link)?.setAttribute('aria-current', 'true');\n":   "",
-				"  if (slide.contains(document.activeElement)) document.activeElement.blur();\n":                      "",
-				"  slide.inert = true;\n":                                 "",
-				" || (going && e.target.closest('#slide'))":               "",
-				" || (it.closest('#slide') && (going || blind === true))": "",
+				"  for (const a of $$('[data-list] a')) ":        "  if (false) for (const a of []) ",
+				"  $('#slide').inert = true;\n":                  "",
+				" || (going && e.target.closest('#slide'))":      "",
+				" || (it.closest('#slide') && (going || blind))": "",
 			} {
 				if !strings.Contains(script, old) {
 					t.Errorf("the script has no %s", old)

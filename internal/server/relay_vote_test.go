@@ -3,9 +3,37 @@ package server_test
 import (
 	"fmt"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 )
+
+// digest is that of a gate as it is shown now, which the forms of pages carry.
+func (b *box) digest(gate string) string {
+	b.t.Helper()
+	var shown struct{ Digest string }
+	b.ops(200, "GET /ops/gates/"+gate, "", &shown)
+	return shown.Digest
+}
+
+// shown is the digest that the form of a page carries.
+func (v *visitor) shown(path string) string {
+	v.b.t.Helper()
+	_, page, _ := v.get(path)
+	found := regexp.MustCompile(`name="digest" value="([0-9a-f]{64})"`).FindStringSubmatch(page)
+	if found == nil {
+		v.b.t.Fatalf("%s has no form with a digest: %s", path, page)
+	}
+	return found[1]
+}
+
+// vote sends the form of a gate's page, as it is now.
+func (v *visitor) vote(gate string, form url.Values) (page string) {
+	v.b.t.Helper()
+	form.Set("digest", v.b.digest(gate))
+	_, page, _ = v.post("/ui/inbox/"+gate+"/decide", form)
+	return page
+}
 
 func TestAVoteIsForWhatItsPageShowed(t *testing.T) {
 	eachBox(t, func(t *testing.T, b *box) {

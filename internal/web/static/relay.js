@@ -134,7 +134,7 @@ async function bring(url, whole, mine) {
   if (!answer.ok && !whole) return false;
   const page = new DOMParser().parseFromString(await answer.text(), 'text/html');
   if (mine !== asking) return false;
-  if (whole && !$('#slide', page)) throw new Error('This is another page.');
+  if (whole && !$('#slide', page)) throw page;
   document.title = page.title;
   swap(page, whole);
   if (whole) $('#slide').inert = false;
@@ -192,19 +192,14 @@ function stayLive() {
 
 /* ---- Lists that open beside themselves ---- */
 
-// The row is marked and the address named at once. What is beside the list is still that of the row
-// before, so until the new one is there it takes no focus, no key and no click, and its forms are not
-// sent: nobody decides a gate that is not marked.
+// The row is marked at once; what is beside it is inert until it follows.
 async function follow(link, push = true) {
-  for (const marked of $$('[data-list] a[aria-current]')) marked.removeAttribute('aria-current');
-  $$('[data-list] a[href]').find((a) => a.href === link)?.setAttribute('aria-current', 'true');
-  const slide = $('#slide');
-  if (slide.contains(document.activeElement)) document.activeElement.blur();
-  slide.inert = true;
+  for (const a of $$('[data-list] a')) a.ariaCurrent = a.href === link ? 'true' : null;
+  $('#slide').inert = true;
   if (push) history[going ? 'replaceState' : 'pushState'](null, '', link);
   try { await load(link, true); } catch { location.href = link; }
 }
-addEventListener('popstate', () => follow(location.href, false));
+addEventListener('popstate', () => { if ($('#slide')) follow(location.href, false); });
 
 const rows = () => $$('[data-list] [data-key]:not(.gone)');
 function select(step) {
@@ -242,23 +237,22 @@ document.addEventListener('click', async (e) => {
 
 document.addEventListener('change', (e) => { if (e.target.matches('[data-submit]')) e.target.form.requestSubmit(); });
 
-// A form is sent once, however often somebody clicks. Keys that follow are for the page that comes.
-let leaving = false;
+// A form is sent once, however often somebody clicks.
+let leaving;
 document.addEventListener('submit', (e) => {
   if (e.target.dataset.sent || (going && e.target.closest('#slide'))) { e.preventDefault(); return; }
   if (e.target.method !== 'post') return;
-  e.target.dataset.sent = '1';
-  leaving = true;
-  setTimeout(() => { leaving = false; delete e.target.dataset.sent; }, 15000); // the browser was told to stop
+  const sent = (it) => { e.target.dataset.sent = leaving = it; };
+  sent('1');
+  setTimeout(sent, 15000, '');
 });
 
-// Keys that are pressed before the page is there wait for it, but for those that decide: who pressed
-// them has not seen what about.
+// Keys that are pressed before the page is there wait for it, unless they decide.
 const early = [];
 document.addEventListener('keydown', (e) => { if (document.readyState === 'loading') early.push(e); else pressed(e); });
 
-function pressed(e, blind = false) {
-  if (leaving) { if (e.key === 'Enter' || e.key === 'Escape') e.preventDefault(); return; } // Escape would stop it
+function pressed(e, blind) {
+  if (leaving) { if (/^E/.test(e.key)) e.preventDefault(); return; } // Escape stops
   const writing = e.target.matches('input:not([type=checkbox]), textarea, select');
   if (writing && e.key === 'Enter' && (e.ctrlKey || e.metaKey)) {
     const button = e.target.form && $('[data-enter]', e.target.form);
@@ -269,7 +263,7 @@ function pressed(e, blind = false) {
   if (writing || e.ctrlKey || e.metaKey || e.altKey || $('dialog[open]')) return;
   const press = (selector) => {
     const it = $(selector);
-    if (!it || (it.closest('#slide') && (going || blind === true))) return;
+    if (!it || (it.closest('#slide') && (going || blind))) return;
     e.preventDefault();
     const folded = it.closest('details');
     if (folded) folded.open = true;
