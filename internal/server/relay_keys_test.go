@@ -102,7 +102,7 @@ const watchKeys = `(() => {
       sessionStorage.setItem('todo', Number(sessionStorage.getItem('todo')) - 1);
       strike('Escape');
       for (let n = 3 + draw(5); n > 0; n--) {
-        await pause(draw(50));
+        await pause(draw(25));
         if (draw(8) > 0) strike(keys[draw(keys.length)]);
         else for (let i = 0; i < 100 && document.querySelector('#slide').inert; i++) await pause(10);
       }
@@ -150,7 +150,7 @@ func (b *box) play(t *testing.T, browser context.Context, name, line string, peo
 		b.ops(201, "POST /ops/workspaces", `{"name":"`+space+`"}`, nil)
 		b.ops(201, "POST /ops/agents", `{"name":"writer","workspace":"`+space+`"}`, &agent)
 		b.ops(201, "POST /ops/operators", `{"name":"`+space+`","role":"operator","workspace":"`+space+`"}`, &operator)
-		for n := range 20 + each/4 {
+		for n := range 10 + each/4 {
 			b.ask(agent.Keys["signal"], "writer", fmt.Sprint(n), fmt.Sprintf("Send letter %s %d", name, n))
 		}
 		tabs[i] = b.watched(t, browser, operator.Token, line)
@@ -160,7 +160,10 @@ func (b *box) play(t *testing.T, browser context.Context, name, line string, peo
 			i+1, each))
 	}
 	for _, p := range tabs {
-		p.until("all was struck", "sessionStorage.getItem('todo') === '0' && sessionStorage.getItem('rests') === '1'")
+		for left := each; left > 0; left -= 25 { // on a busy machine all of it takes longer than patience
+			p.until("some were struck", fmt.Sprintf("Number(sessionStorage.getItem('todo')) < %d", left))
+		}
+		p.until("all were struck", "sessionStorage.getItem('todo') === '0' && sessionStorage.getItem('rests') === '1'")
 		text := look[string](p, `JSON.stringify(Object.fromEntries(['sent', 'late', 'loading'].map((what) =>
   [what, JSON.parse(sessionStorage.getItem(what) || '[]')])))`)
 		var got heard
@@ -208,7 +211,7 @@ func TestNoKeysDecideAGateThatIsNotMarked(t *testing.T) {
 	})
 
 	t.Run("the script of before is found out", func(t *testing.T) {
-		line := b.slowLine(t, 100*time.Millisecond, func(script string) string {
+		line := b.slowLine(t, 50*time.Millisecond, func(script string) string {
 			for old, before := range map[string]string{
 				"  for (const a of $$('[data-list] a')) ":        "  if (false) for (const a of []) ",
 				"  $('#slide').inert = true;\n":                  "",
@@ -234,10 +237,10 @@ func TestNoKeysDecideAGateThatIsNotMarked(t *testing.T) {
 		}
 	})
 
-	// Five times as fast as people: they strike within a quarter of a second, and wait half a second.
+	// Ten times as fast as people: they strike within a quarter of a second, and wait half a second.
 	t.Run("a thousand sequences", func(t *testing.T) {
 		began := time.Now()
-		all := b.play(t, browser, "new", b.slowLine(t, 100*time.Millisecond, nil), 8, 125)
+		all := b.play(t, browser, "new", b.slowLine(t, 50*time.Millisecond, nil), 8, 125)
 		t.Logf("%d decisions and %d keys while a gate was loading, in %v", len(all.Sent), len(all.Loading), time.Since(began))
 		if len(all.Sent) < 50 || len(all.Loading) < 500 {
 			t.Errorf("%d decisions, %d keys while a gate was loading: too few to tell", len(all.Sent), len(all.Loading))

@@ -337,7 +337,9 @@ func TestAHundredDecideOverHTTPAndOneIsFirst(t *testing.T) {
 		for i := range 100 {
 			wg.Go(func() {
 				verb := []string{"approve", "reject"}[i%2]
-				status, text, _ := b.do(request{call: "POST /ops/gates/" + gate + "/" + verb, token: tokens[i%10]})
+				status, text, _ := b.do(request{
+					call: "POST /ops/gates/" + gate + "/" + verb, token: tokens[i%10], body: `{"note":"n"}`,
+				})
 				var answer struct {
 					Error      string
 					ResolvedBy string `json:"resolved_by"`
