@@ -208,7 +208,7 @@ func TestArgumentsThatRulesCannotSeeAreAPersonsToDecide(t *testing.T) {
 	if !strings.Contains(g.Reason, "cannot see") {
 		t.Errorf("%+v", g)
 	}
-	n.decide(g.ID, false, "")
+	n.decide(g.ID, false, "No.")
 	if got := <-waiting; strings.Contains(got.body, `"bash"`) {
 		t.Errorf("%+v", got)
 	}

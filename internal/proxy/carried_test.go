@@ -133,7 +133,7 @@ func TestWhatWeSayHasAnIDOfItsOwn(t *testing.T) {
 	for _, c := range formCases {
 		n.provider.json(c.reply)
 		waiting := n.begin("POST", c.path, fmt.Sprintf(c.ask, false))
-		n.decide(n.gate().ID, false, "")
+		n.decide(n.gate().ID, false, "No.")
 		var said struct{ ID string }
 		if got := <-waiting; json.Unmarshal([]byte(got.body), &said) != nil || !strings.Contains(said.ID, "_sbx") {
 			t.Errorf("%s: %+v", c.name, got)
@@ -148,7 +148,7 @@ func TestWhatWeSayHasAnIDOfItsOwn(t *testing.T) {
 			n.provider.events(responseStream("bash", removeAll)...)
 		}
 		waiting := n.begin("POST", c.path, c.ask)
-		n.decide(n.gate().ID, false, "")
+		n.decide(n.gate().ID, false, "No.")
 		if got := <-waiting; !strings.Contains(got.body, "permission_error") || strings.Contains(got.body, "_sbx") ||
 			strings.Contains(got.body, `"bash"`) {
 			t.Errorf("%s: %+v", c.path, got)

@@ -223,7 +223,7 @@ func TestACallThatIsHeldTooLongIsPendingAndCanBeTakenUpAgain(t *testing.T) {
 			got.header.Get("X-Amp-Gate-Id") != g.ID || got.header.Get("Location") == "" || got.header.Get("Retry-After") == "" {
 			t.Errorf("%s: %+v", c.name, got)
 		}
-		pending.decide(g.ID, false, "")
+		pending.decide(g.ID, false, "No.")
 	}
 }
 
@@ -328,7 +328,7 @@ func TestAnApprovalForOneUseIsUsedOnce(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, g := range again {
-					n.decide(g.ID, false, "")
+					n.decide(g.ID, false, "No.")
 				}
 				continue
 			}

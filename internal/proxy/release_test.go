@@ -91,7 +91,7 @@ func TestAReceiverHearsOfTheDecisionAndCanTellWhoSpeaks(t *testing.T) {
 				t.Fatalf("%+v", got)
 			}
 			g := n.gate()
-			n.decide(g.ID, approve, "")
+			n.decide(g.ID, approve, "I looked.")
 			got := testbed.Receive(t, "a call of the receiver", heard)
 			delivertest.Verify(t, secret, got.Body, got.Header.Get)
 			var body map[string]any

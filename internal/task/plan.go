@@ -120,7 +120,7 @@ func (w *work) settlePlan(c amp.PlanChange) error {
 		gate.Ballot{Approve: c.State == amp.PlanApproved, Note: i.Note})
 	if err == nil && status == gate.Pending {
 		err = fault.New(fault.Conflict, "More than one operator has to decide about this plan. Each of you votes at its "+
-			"gate: `signalbox gates approve %s`, or `signalbox gates reject %s`.", c.Gate, c.Gate)
+			"gate, %s.", c.Gate)
 	}
 	return err
 }
