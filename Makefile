@@ -1,6 +1,6 @@
 # `make help` lists what there is. Every target does its own set-up.
 .DEFAULT_GOAL := help
-.PHONY: help up build test race bench lint man screenshots
+.PHONY: help up build test race bench soak lint man screenshots
 
 # BIN is where the program goes. Tests that start the program build it with make too.
 BIN = bin/signalbox
@@ -28,6 +28,10 @@ race: ## Run every test with the race detector; takes a C compiler
 
 bench: ## Measure what the budgets name and print a table with ratios
 	@scripts/with-postgres scripts/bench
+
+soak: ## Try what takes minutes: a thousand sequences of keys in the inbox
+	@scripts/test-tools
+	@go test $(FLAGS) ./internal/server -run NoKeysDecide -count 1 -v -args -sequences 1000
 
 lint: ## Run golangci-lint; its first run builds it, which takes minutes
 	@go tool -modfile=tools/go.mod golangci-lint run ./...

@@ -134,12 +134,12 @@ func TestAPlanIsApprovedOnItsPage(t *testing.T) {
 		if strings.Contains(page, "Approve with changes") || strings.Contains(page, "resume") {
 			t.Error("a plan can be approved with changes")
 		}
-		if _, page, _ := ann.post("/ui/inbox/"+refused.Gate+"/decide", url.Values{
+		if page := ann.vote(refused.Gate, url.Values{
 			"do": {"modify"}, "modified": {`{"action":"resume"}`},
 		}); !strings.Contains(page, "A plan is approved as it is shown") {
 			t.Error(page)
 		}
-		if _, page, _ := ann.post("/ui/inbox/"+refused.Gate+"/decide", url.Values{
+		if page := ann.vote(refused.Gate, url.Values{
 			"do": {"approve"}, "note": {"Go ahead."},
 		}); !strings.Contains(page, "Approved") {
 			t.Error(page)
