@@ -154,7 +154,8 @@ func TestRealCLIsTakeOurFlags(t *testing.T) {
 			if exec.CommandContext(t.Context(), command, "--version").Run() != nil {
 				var err error
 				if command, err = exec.LookPath(engine); err != nil {
-					t.Skipf("%s is not installed; scripts/test-tools installs Amp, Codex and Gemini CLI where there is Node 20", engine)
+					t.Skipf("%s is not installed; scripts/test-tools installs Amp, Codex and Gemini CLI where there is Node 20",
+						engine)
 				}
 			}
 			dir := t.TempDir()

@@ -164,5 +164,6 @@ func (b Ballot) join(votes []Vote) (wire.Raw, error) {
 		return wire.Marshal(b.Modified) // as the ledger keeps it, so that a rebuild finds the same bytes
 	}
 	return nil, fault.New(fault.Conflict,
-		"%s has voted before you, without these changes. Vote for the same, or reject it.", votes[i].Operator).About("modified")
+		"%s has voted before you, without these changes. Vote for the same, or reject it.", votes[i].Operator).
+		About("modified")
 }

@@ -251,7 +251,8 @@ func (s *Tasks) readKept(ctx context.Context, w *work, p approvedPlan, g *gate.G
 	}
 	if fault.Is(err, fault.NotFound) || fault.Is(err, fault.Forbidden) {
 		return amp.Refuse(amp.LayerAuth, amp.AuthRole, "/from",
-			"The agent that sent it was removed, or has no role any more.", "a dispatch from an agent with the role coordinator", nil), nil
+			"The agent that sent it was removed, or has no role any more.",
+			"a dispatch from an agent with the role coordinator", nil), nil
 	}
 	w.in, w.world.Agent = in, who.ID
 	w.party.Identity, w.party.Role = who, role
