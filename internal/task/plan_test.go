@@ -234,7 +234,8 @@ func TestNothingGoesOutButWhatWasApproved(t *testing.T) {
 			if g := n.keep(renamed(b)); g.ActionDigest == amp.ContentHash(a) {
 				t.Errorf("%s has the digest of another plan", name)
 			}
-			if opened++; len(n.waiting()) != opened {
+			opened++
+			if len(n.waiting()) != opened {
 				t.Errorf("%s: %d gates wait", name, len(n.waiting()))
 			}
 		}
@@ -304,7 +305,8 @@ func TestAnApprovedPlanCoversItsRework(t *testing.T) {
 			"a higher risk": dispatch(taskT, 1, "risk_level", "high"),
 		} {
 			n.keep(raw)
-			if opened++; len(n.waiting()) != opened {
+			opened++
+			if len(n.waiting()) != opened {
 				t.Errorf("nobody is asked about %s", name)
 			}
 		}
@@ -475,7 +477,7 @@ func TestARuleSaysHowAPlanIsDecided(t *testing.T) {
 	eachNode(t, func(t *testing.T, n *node) {
 		n.Apply("rules: [{name: two, on: [task], when: 'true', then: gate, reason: Two of you., " +
 			"gate: {quorum: 2, risk: high, expires: 2h, on_expiry: approve, approvers: [kim, lee]}}]")
-		lee, max := n.Operator("lee"), n.Operator("max")
+		lee, mona := n.Operator("lee"), n.Operator("mona")
 		g := n.keep(dispatch(taskT, 1))
 		if g.Quorum != 2 || g.Risk != "high" || g.Rule != "two" || g.Reason != "Two of you." || g.ExpiresAt == nil ||
 			g.OnExpiry != gate.Approved || fmt.Sprint(g.Approvers) != "[kim lee]" {
@@ -487,7 +489,7 @@ func TestARuleSaysHowAPlanIsDecided(t *testing.T) {
 			t.Errorf("one operator has approved it alone: %v", err)
 		}
 		stranger := n.parties[amp.Admin]
-		stranger.Identity = max
+		stranger.Identity = mona
 		for _, action := range []string{"approve_plan", "reject_plan"} {
 			if _, _, err := n.tasks.Take(t.Context(), stranger, amp.InInstruction, instruct(taskT, action)); !fault.Is(err,
 				fault.Forbidden) {

@@ -73,7 +73,8 @@ func TestADecisionAtAGateIsTheInstruction(t *testing.T) {
 			{"an info, rejected", escalated(amp.Reviewer, "info", "executing"), no, "executing"},
 			{
 				"a critical one, rejected with another action", escalated(amp.Executor, "critical", "suspended"),
-				gate.Ballot{Note: "No.", Modified: wire.Raw(`{"action":"resume"}`)}, "executing",
+				gate.Ballot{Note: "No.", Modified: wire.Raw(`{"action":"resume"}`)},
+				"executing",
 			},
 			{"a held verdict, upheld", judged, yes, "verdict_reported"},
 			{"a held verdict, overridden", judged, no, "verdict_reported"},

@@ -18,7 +18,7 @@ func unfit(code Code, pointer, detail, expected string) *Refusal {
 //
 // Escalations skip lease and holds: anybody may escalate at any time.
 func (p Policy) Submit(t *Task, m *Message, w World) (*Task, Outcome, *Refusal) {
-	if known, ok := w.Refs[m.MsgID]; ok && !(known.Kept && w.Release) {
+	if known, ok := w.Refs[m.MsgID]; ok && (!known.Kept || !w.Release) {
 		if known.Hash == w.Hash && (!known.Kept || known.Agent == w.Agent) {
 			return t, Outcome{Duplicate: true}, nil
 		}
