@@ -173,7 +173,7 @@ func (m *mailer) exchanges(t *testing.T, with *mailer, own, theirs, way string) 
 func (m *mailer) sends(t *testing.T, to, text string) (out string) {
 	t.Helper()
 	testbed.Until(t, to+" is found", func() bool {
-		code := 0
+		var code int
 		code, out = run(t, m.p.dir, "mail", "--dir", m.dir, "send", to, "Hello", text)
 		return code == 0
 	})

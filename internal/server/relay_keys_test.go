@@ -265,9 +265,9 @@ func TestNoKeysDecideAGateThatIsNotMarked(t *testing.T) {
 			t.Errorf("%d moves did not mark their row at once", len(all.Late))
 		}
 		for _, status := range []string{"approved", "rejected"} {
-			var page struct{ Gates []struct{ ID, Title string } }
-			b.ops(200, "GET /ops/gates?limit=500&status="+status, "", &page)
-			for _, g := range page.Gates {
+			var decided struct{ Gates []struct{ ID, Title string } }
+			b.ops(200, "GET /ops/gates?limit=500&status="+status, "", &decided)
+			for _, g := range decided.Gates {
 				if strings.Contains(g.Title, " new ") && !sent[g.ID] {
 					t.Errorf("%s is %s, and nobody was seen to decide it", g.Title, status)
 				}

@@ -84,7 +84,7 @@ func TestAVoteIsForWhatItsPageShowed(t *testing.T) {
 		third := b.ask(key, "writer", "run-3", "Pay 30")
 		_, page, _ := ann.post("/ui/inbox/bulk", url.Values{"do": {"approve"}, "gate": {first, third}})
 		for _, gate := range []string{first, third} {
-			if !strings.Contains(page, fmt.Sprintf(`name="digest-%s" value="%s"`, gate, b.digest(gate))) {
+			if !strings.Contains(page, fmt.Sprintf(`name="digest-%s" value=%q`, gate, b.digest(gate))) {
 				t.Errorf("the question does not carry what it shows of %s: %s", gate, page)
 			}
 		}
