@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"signalbox/internal/clock"
 	"signalbox/internal/wire"
 )
 
@@ -235,12 +236,13 @@ func (b *bench) meanwhile(ctx context.Context, m *Meanwhile) <-chan error {
 		return done
 	}
 	go func() {
-		time.Sleep(m.After)
+		clock.Pause(ctx, m.After)
 		gate, err := b.gate, error(nil)
 		// The call of this step has opened the gate and is waiting, so its id is not known from
 		// an answer.
-		for began := time.Now(); gate == "" && time.Since(began) < gateAppears; time.Sleep(100 * time.Millisecond) {
+		for began := time.Now(); gate == "" && time.Since(began) < gateAppears && ctx.Err() == nil; {
 			gate, err = b.kit.findGate(ctx, b.replace.Replace("$run"))
+			clock.Pause(ctx, 100*time.Millisecond)
 		}
 		if err == nil {
 			err = b.kit.decide(ctx, gate, m.Decide, m.Note)

@@ -259,10 +259,39 @@ func (s *shell) ssh(a argv, c *Command) {
 // container follows docker exec and the like to the command that runs inside.
 func (s *shell) container(a argv, c *Command) {
 	s.operands(c)
+	s.mounts(c)
 	for i, w := range a.words {
 		if isShell(w.text) && i > 1 {
 			s.sub(func() { s.base = Base{Home: "~"}; s.program(argv{words: a.words[i:]}) })
 			return
+		}
+	}
+}
+
+// mounts notes the folders of this machine that a container may write to: what runs in it names them by
+// other names.
+func (s *shell) mounts(c *Command) {
+	for i, arg := range c.Args {
+		name, value, inline := strings.Cut(arg, "=")
+		if !inline && i+1 < len(c.Args) {
+			value = c.Args[i+1]
+		}
+		switch {
+		case strings.HasPrefix(arg, "-v") && !strings.HasPrefix(arg, "--") && len(arg) > 2 && arg[2] != 'e': // -v/:/host
+			value = arg[2:]
+		case name != "-v" && name != "--volume" && name != "--mount":
+			continue
+		}
+		if name == "--mount" {
+			for part := range strings.SplitSeq(value, ",") {
+				if key, source, _ := strings.Cut(part, "="); key == "source" || key == "src" {
+					value = source + ":"
+				}
+			}
+		}
+		source, rest, bound := strings.Cut(value, ":")
+		if bound && strings.ContainsAny(source, "/.~$") && !strings.HasSuffix(rest, ":ro") {
+			s.f.add(writes, s.base.Abs(source))
 		}
 	}
 }
@@ -318,6 +347,9 @@ func (s *shell) gitCommand(verb string, args []string, in input, c *Command) {
 	case "clean":
 		if !c.has("-n", "--dry-run") {
 			s.f.add(deletes, s.base.Abs("./**/*")) // what is not tracked
+			for _, place := range operandsOf(&Command{Args: args}, handling{values: "-e --exclude"}) {
+				s.f.add(deletes, s.base.Abs(place))
+			}
 		}
 		return
 	case "mv", "restore", "checkout", "init", "worktree":

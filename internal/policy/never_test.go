@@ -67,6 +67,8 @@ func TestCheckFindsRulesThatWouldDoNothing(t *testing.T) {
 
 func TestCheckLeavesRulesThatMayMatchAlone(t *testing.T) {
 	for _, rules := range []string{
+		`[{name: a, on: [action], when: 'event.path.startsWith(event.cwd + "/")', then: allow}]`,
+		`[{name: a, on: [action], when: 'event.command.split("/").exists(p, p == "..")', then: block}]`,
 		"[{name: a, on: [action], then: allow, mode: shadow}, {name: b, on: [action], then: block}]",
 		"[{name: a, on: [action], then: allow}, {name: b, on: [action, prompt], then: block}]",
 		`[{name: a, on: [message, action], when: 'event.deletes.covers("/")', then: block}]`,
