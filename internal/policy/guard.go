@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"slices"
 
 	"cel.dev/cel-go/common/ast"
@@ -11,9 +12,9 @@ import (
 )
 
 // guard is a necessary condition of an expression: one of a few fields has a certain text, as
-// in event.tool == "bash" && …, a list contains it, as in "bash" in event.tools and
-// event.commands.exists(c, c.name == "git" && …), or a fact is there at all, as in
-// event.deletes.covers("/"). A rule
+// in event.tool == "bash" && …, a list contains it, as in "bash" in event.tools, a command has
+// a name and an argument, as in event.commands.exists(c, c.name == "git" && "push" in c.args),
+// or a fact is there at all, as in event.deletes.covers("/"). A rule
 // whose guard is not met need not be evaluated, since in CEL false && anything is false,
 // even an error. So a decision evaluates the few rules of a thousand that are about this
 // tool, this agent or this host.
@@ -26,6 +27,7 @@ type guard []want
 type want struct {
 	field string // as written, such as event.tool
 	text  string // empty for a fact: see present
+	arg   string // of a command: an argument that it has too, empty for any
 }
 
 // guardOf finds the guard of an expression, nil if it has none. Of a && b the guard of either
@@ -50,11 +52,7 @@ func (g *guardFinder) of(e ast.Expr) guard {
 	args := call.Args()
 	switch call.FunctionName() {
 	case operators.LogicalAnd:
-		for _, a := range args {
-			if one := g.of(a); one != nil {
-				return one
-			}
-		}
+		return g.both(args)
 	case operators.LogicalOr:
 		var either guard
 		for _, a := range args {
@@ -70,7 +68,7 @@ func (g *guardFinder) of(e ast.Expr) guard {
 			args = []ast.Expr{args[1], args[0]}
 		}
 		if text, ok := textOf(args[1]); ok && g.field(args[0]) != "" {
-			return guard{{g.field(args[0]), text}}
+			return guard{{field: g.field(args[0]), text: text}}
 		}
 	case operators.In:
 		return g.in(args[0], args[1])
@@ -84,6 +82,36 @@ func (g *guardFinder) of(e ast.Expr) guard {
 		return factOf(call.Target())
 	}
 	return nil
+}
+
+// both is the guard of a && b: of one that has a guard, with the argument that another asks for.
+func (g *guardFinder) both(all []ast.Expr) (wants guard) {
+	arg := ""
+	for _, a := range all {
+		if wants == nil {
+			wants = g.of(a)
+		}
+		arg = cmp.Or(arg, g.argument(a))
+	}
+	for i := range wants {
+		if wants[i].field == commandsField && wants[i].arg == "" {
+			wants[i].arg = arg
+		}
+	}
+	return wants
+}
+
+// argument is the text that has to be among the arguments of the command, as in "push" in c.args.
+func (g *guardFinder) argument(e ast.Expr) string {
+	if g.command == "" || e.Kind() != ast.CallKind || e.AsCall().FunctionName() != operators.In {
+		return ""
+	}
+	text, _ := textOf(e.AsCall().Args()[0])
+	switch fieldOf(e.AsCall().Args()[1]) {
+	case g.command + ".args", g.command + ".targets":
+		return text
+	}
+	return ""
 }
 
 // factOf is the guard of something that is false while a list of facts is empty.
@@ -109,6 +137,9 @@ func (g *guardFinder) exists(loop ast.ComprehensionExpr) guard {
 	if fieldOf(loop.IterRange()) != "event.commands" {
 		return factOf(loop.IterRange())
 	}
+	if g.command != "" { // a loop inside of a loop is about another command
+		return nil
+	}
 	return (&guardFinder{command: loop.IterVar()}).of(step.AsCall().Args()[1])
 }
 
@@ -127,7 +158,7 @@ func (g *guardFinder) field(e ast.Expr) string {
 // in is the guard of "text" in event.tools, or of event.tool in ["text", …].
 func (g *guardFinder) in(item, list ast.Expr) (wants guard) {
 	if text, ok := textOf(item); ok && fieldOf(list) == toolsField {
-		return guard{{toolsField, text}}
+		return guard{{field: toolsField, text: text}}
 	} else if ok {
 		return factOf(list)
 	}
@@ -139,7 +170,7 @@ func (g *guardFinder) in(item, list ast.Expr) (wants guard) {
 		if !ok {
 			return nil
 		}
-		wants = append(wants, want{g.field(item), text})
+		wants = append(wants, want{field: g.field(item), text: text})
 	}
 	return wants
 }
@@ -201,7 +232,13 @@ type pointIndex struct {
 // fieldIndex holds the rules that are guarded by one field, by the text they want there.
 type fieldIndex struct {
 	field  string
-	byText map[string][]*rule
+	byText map[string][]guardedRule
+}
+
+// guardedRule is a rule, with the argument that its guard wants.
+type guardedRule struct {
+	*rule
+	arg string
 }
 
 // add indexes a rule under each text of its guard, once for each even if the guard repeats it.
@@ -214,10 +251,11 @@ func (s *pointIndex) add(r *rule) {
 		i := slices.IndexFunc(s.guarded, func(w fieldIndex) bool { return w.field == g.field })
 		if i < 0 {
 			i = len(s.guarded)
-			s.guarded = append(s.guarded, fieldIndex{g.field, map[string][]*rule{}})
+			s.guarded = append(s.guarded, fieldIndex{g.field, map[string][]guardedRule{}})
 		}
-		if had := s.guarded[i].byText[g.text]; len(had) == 0 || had[len(had)-1] != r {
-			s.guarded[i].byText[g.text] = append(had, r)
+		one := guardedRule{r, g.arg}
+		if had := s.guarded[i].byText[g.text]; !slices.Contains(had, one) {
+			s.guarded[i].byText[g.text] = append(had, one)
 		}
 	}
 }
@@ -228,24 +266,31 @@ func (s *pointIndex) candidates(in *Input) []*rule {
 		return s.unguarded
 	}
 	all := append(make([]*rule, 0, len(s.unguarded)+16), s.unguarded...)
+	add := func(w fieldIndex, text string, args []string) {
+		for _, one := range w.byText[text] {
+			if one.arg == "" || slices.Contains(args, one.arg) {
+				all = append(all, one.rule)
+			}
+		}
+	}
 	for _, w := range s.guarded {
 		if isPresent := present[w.field]; isPresent != nil {
 			if isPresent(in.Event.Facts()) {
-				all = append(all, w.byText[""]...)
+				add(w, "", nil)
 			}
 			continue
 		}
 		switch w.field {
 		case toolsField:
 			for _, tool := range in.Event.Tools {
-				all = append(all, w.byText[tool]...)
+				add(w, tool, nil)
 			}
 		case commandsField:
-			for i := range in.Event.Facts().Commands {
-				all = append(all, w.byText[in.Event.facts.Commands[i].Name]...)
+			for _, c := range in.Event.Facts().Commands {
+				add(w, c.Name, c.Args)
 			}
 		default:
-			all = append(all, w.byText[guarded[w.field](in)]...)
+			add(w, guarded[w.field](in), nil)
 		}
 	}
 	if len(all) > len(s.unguarded) { // some of them by two of their texts

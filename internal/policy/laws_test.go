@@ -29,6 +29,9 @@ var pieces = []string{
 	`event.opaque`, `"eval" in event.opaque_reasons`, `event.deletes.covers("/")`, `event.writes.outside([".", "/tmp"])`,
 	`event.paths.within([event.payload.s])`, `size(event.hosts) > 0`, `event.hosts.exists(h, h.startsWith("a"))`,
 	`event.commands.exists(c, c.name == "rm" && "-r" in c.flags)`,
+	`event.commands.exists(c, c.name == "git" && "push" in c.args)`,
+	`event.commands.exists(c, "push" in c.targets && (c.name == "git" || c.name == "tee"))`,
+	`event.commands.exists(c, event.commands.exists(c, c.name == "git") && "push" in c.args)`,
 }
 
 type draftRule struct {
@@ -78,7 +81,10 @@ var anyInput = rapid.Custom(func(t *rapid.T) policy.Input {
 		Event: policy.Event{
 			Point: rapid.SampledFrom([]policy.Point{"action", "action", "action", "prompt", "nowhere", ""}).Draw(t, "point"),
 			Tool:  rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "tool"), Depth: rapid.Int64Range(0, 4).Draw(t, "depth"),
-			Command: rapid.SampledFrom([]string{"", "ls b", "rm -rf /", "curl a.example >x", "eval $x"}).Draw(t, "command"),
+			Command: rapid.SampledFrom([]string{
+				"", "ls b", "rm -rf /", "curl a.example >x", "eval $x", "git pull | tee push",
+				"git push",
+			}).Draw(t, "command"),
 			Payload: payload,
 			Tools:   rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c"}), 0, 3).Draw(t, "tools"),
 		},
