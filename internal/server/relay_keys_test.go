@@ -183,7 +183,7 @@ func (b *box) play(t *testing.T, browser context.Context, name, line string, peo
 }
 
 // sequences is what make soak raises.
-var sequences = flag.Int("sequences", 200, "how many sequences of keys are tried in the inbox")
+var sequences = flag.Int("sequences", 64, "how many sequences of keys are tried in the inbox")
 
 func TestNoKeysDecideAGateThatIsNotMarked(t *testing.T) {
 	browser := chromium(t)
