@@ -48,6 +48,18 @@ type Asked struct {
 // Unlimited are the uses of an approval that only its window ends.
 const Unlimited = -1
 
+// UsesOf are the uses of a stored entry. Those of before uses could be counted say whether there is
+// one, and else there are any number.
+func UsesOf(uses int64, once bool) int64 {
+	switch {
+	case uses != 0:
+		return uses
+	case once:
+		return 1
+	}
+	return Unlimited
+}
+
 // ErrSpent says that an approval was valid a moment ago and no longer is: another caller used
 // it, its window is over, or another approval has taken its place. Find or open one again.
 var ErrSpent = errors.New("the approval was used meanwhile, or is too old")
@@ -68,6 +80,15 @@ func (a *Approval) Used() *Approval {
 		left.Uses--
 	}
 	return &left
+}
+
+// Returned is the approval with one use more, because what it was used for has not happened.
+func (a *Approval) Returned() *Approval {
+	more := *a
+	if more.Uses >= 0 {
+		more.Uses++
+	}
+	return &more
 }
 
 const selectApproval = "SELECT agent, key, digest, gate, good_for, uses, until_at FROM gate_approval WHERE "
@@ -165,4 +186,10 @@ ON CONFLICT (agent, key, digest) DO UPDATE SET gate = excluded.gate, good_for = 
 // for apply functions.
 func TakeUse(tx *store.Tx, gateID string) {
 	tx.Exec("UPDATE gate_approval SET uses = uses - 1 WHERE gate = $1 AND uses > 0", gateID)
+}
+
+// ReturnUse gives back one use of the approval that a gate has given, because what it was used for
+// has not happened. It is for apply functions.
+func ReturnUse(tx *store.Tx, gateID string) {
+	tx.Exec("UPDATE gate_approval SET uses = uses + 1 WHERE gate = $1 AND uses >= 0", gateID)
 }

@@ -91,8 +91,7 @@ func (h *Harness) holdStep(ctx context.Context, c *Conn, who roster.Identity, e 
 func (h *Harness) openGate(ctx context.Context, s *heldStep, past string) (*gate.Approval, error) {
 	spec := s.decision.Gate
 	b := h.stepOf(s.conn, s.who, s.Event, s.decision)
-	b.Gate, b.Digest, b.GoodFor, b.Once = gate.NewID(), s.asked.Digest, spec.Window.Microseconds(), spec.Window == 0 ||
-		spec.SingleUse
+	b.Gate, b.Digest, b.GoodFor, b.Uses = gate.NewID(), s.asked.Digest, spec.GoodFor.Microseconds(), int64(spec.Uses)
 	body, err := b.encode(s.Raw)
 	if err != nil {
 		return nil, err
@@ -123,14 +122,10 @@ func (h *Harness) openGate(ctx context.Context, s *heldStep, past string) (*gate
 // write, and by applyHeld from the stored body, so it must follow from the body and the
 // trace alone.
 func (s *stepHead) approval(session string) *gate.Approval {
-	a := &gate.Approval{
+	return &gate.Approval{
 		Asked: askedIn(s.Agent, session, s.Digest), Gate: s.Gate,
-		Window: time.Duration(s.GoodFor) * time.Microsecond, Uses: gate.Unlimited,
+		Window: time.Duration(s.GoodFor) * time.Microsecond, Uses: gate.UsesOf(s.Uses, s.Once),
 	}
-	if s.Once {
-		a.Uses = 1
-	}
-	return a
 }
 
 // settleStep answers with the outcome of a gate. The use of an approval and the record

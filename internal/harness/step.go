@@ -37,6 +37,7 @@ type stepHead struct {
 	Gate        string   `json:"gate,omitzero"`
 	Digest      string   `json:"digest,omitzero"`
 	GoodFor     int64    `json:"good_for,omitzero"` // how long an approval is good, in microseconds
+	Uses        int64    `json:"uses,omitzero"`     // how often; 0 in older entries, where Once says whether once
 	Once        bool     `json:"once,omitzero"`
 	Answer      wire.Raw `json:"answer,omitzero"` // none yet when a gate was opened
 }

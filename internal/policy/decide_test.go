@@ -41,7 +41,7 @@ func TestTheFirstRuleThatMatchesDecides(t *testing.T) {
 			Action: policy.Gate, Rule: "first", Reason: "Ask first.",
 			Gate: &policy.GateSpec{
 				Expires: 30 * time.Minute, OnExpiry: "reject", Approvers: []string{"ann"}, Quorum: 1,
-				RejectNeeds: 1, Risk: "high",
+				RejectNeeds: 1, Uses: 1, Risk: "high",
 			},
 			Shadow: []policy.Shadow{{Rule: "trial", Action: policy.Block}, {Rule: "broken-trial", Action: policy.Allow}},
 		}},
@@ -107,7 +107,7 @@ func TestTheFirstRuleThatMatchesDecides(t *testing.T) {
 			policy.Verdict{
 				Action: policy.Gate, Rule: "default", Reason: "No rule decides this, so a person does.",
 				Gate: &policy.GateSpec{
-					OnExpiry: "reject", Approvers: []string{"operator"}, Quorum: 1, RejectNeeds: 1,
+					OnExpiry: "reject", Approvers: []string{"operator"}, Quorum: 1, RejectNeeds: 1, Uses: 1,
 					Risk: "medium",
 				},
 			},

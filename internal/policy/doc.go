@@ -30,8 +30,8 @@
 //
 // then is allow, block, modify (with set, a merge patch for the payload: see Merge),
 // defer (with retry_after, 30s if not said) or gate (with gate: expires, on_expiry,
-// approvers, quorum, reject_needs, remind_after, escalation, even_if_undeclared, window,
-// single_use, risk: see GateSpec). set may also stand with allow on intent, context,
+// approvers, quorum, reject_needs, remind_after, escalation, even_if_undeclared, uses,
+// good_for, risk: see GateSpec). set may also stand with allow on intent, context,
 // memory, planning and reasoning, where it holds hints. A signal and a message cannot be
 // modified. A policy with anything that is not known, does not fit or does not compile
 // is refused as a whole, with every problem and its place.

@@ -97,10 +97,14 @@ func gateValues(g *GateSpec) map[string]any {
 	for _, step := range g.Escalation {
 		escalation = append(escalation, map[string]any{"after": document.FormatDuration(step.After), "to": step.To})
 	}
+	var uses any = g.Uses
+	if g.Uses == AnyUses {
+		uses = "any"
+	}
 	return map[string]any{
 		"expires": document.FormatDuration(g.Expires), "on_expiry": g.OnExpiry, "approvers": g.Approvers, "quorum": g.Quorum,
 		"reject_needs": g.RejectNeeds, "remind_after": document.FormatDuration(g.RemindAfter), "escalation": escalation,
-		"even_if_undeclared": g.EvenIfUndeclared, "window": document.FormatDuration(g.Window), "single_use": g.SingleUse,
+		"even_if_undeclared": g.EvenIfUndeclared, "uses": uses, "good_for": document.FormatDuration(g.GoodFor),
 		"risk": g.Risk,
 	}
 }

@@ -11,11 +11,15 @@ import (
 // roles that may approve, the least first. Anything else names an operator.
 var roles = []string{"operator", "admin"}
 
-// gateKeys are the keys of gate. docs/policy.md explains them.
+// gateKeys are the keys of gate. docs/policy.md explains them. The last two are older words: window is
+// good_for with any number of uses, single_use is uses: 1.
 var gateKeys = []string{
 	"expires", "on_expiry", "approvers", "quorum", "reject_needs", "remind_after",
-	"escalation", "even_if_undeclared", "window", "single_use", "risk",
+	"escalation", "even_if_undeclared", "uses", "good_for", "risk", "window", "single_use",
 }
+
+// maxUses is far above what anybody has counted on when they approved.
+const maxUses = 1000
 
 // maxQuorum is far above any number of people who would be asked.
 const maxQuorum = 100
@@ -36,7 +40,7 @@ func (g *GateSpec) allApprovers() []string {
 // gate reads how a person is asked. Without anything written, any operator may decide,
 // whenever they come to it.
 func (r *reader) gate(n *yaml.Node, points []Point) *GateSpec {
-	g := defaultGate()
+	g := DefaultGate()
 	if n == nil {
 		return g
 	}
@@ -53,13 +57,19 @@ func (r *reader) gate(n *yaml.Node, points []Point) *GateSpec {
 		"remind_after":       func(n *yaml.Node) { g.RemindAfter = r.Duration(n, "remind_after") },
 		"escalation":         func(n *yaml.Node) { g.Escalation = r.escalation(n) },
 		"even_if_undeclared": func(n *yaml.Node) { g.EvenIfUndeclared = r.Bool(n, "even_if_undeclared") },
-		"window":             func(n *yaml.Node) { g.Window = r.Duration(n, "window") },
-		"single_use":         func(n *yaml.Node) { g.SingleUse = r.Bool(n, "single_use") },
+		"uses":               func(n *yaml.Node) { g.Uses = r.uses(n) },
+		"good_for":           func(n *yaml.Node) { g.GoodFor = r.Duration(n, "good_for") },
 		"risk":               func(n *yaml.Node) { g.Risk = r.OneOf(n, "risk", "low", "medium", "high") },
 	} {
 		if n := f[name]; n != nil {
 			read(n)
 		}
+	}
+	if n := f["window"]; n != nil {
+		g.GoodFor, g.Uses = r.Duration(n, "window"), AnyUses
+	}
+	if n := f["single_use"]; n != nil && r.Bool(n, "single_use") {
+		g.Uses = 1
 	}
 	r.checkGate(g, f, points)
 	return g
@@ -76,6 +86,19 @@ func (r *reader) checkGate(g *GateSpec, f document.Fields, points []Point) {
 		r.Add(document.At(n), "It is for rules on signal, where agents declare gates. Leave it out.",
 			"%q has no effect here.", "even_if_undeclared")
 	}
+	if n := f["uses"]; n != nil && g.Uses == AnyUses && g.GoodFor == 0 {
+		r.Add(document.At(n), "Add good_for, as in good_for: 1h.", "An approval for any number of uses would never end.")
+	}
+	once := func(p Point) bool { return p == OnSignal || p == OnMessage || p == OnTask }
+	if n := f["uses"]; n != nil && g.Uses != 1 && !slices.ContainsFunc(points, func(p Point) bool { return !once(p) }) {
+		r.Add(document.At(n), "An approval of a signal, a message or a task is of that one. Leave it out.",
+			"%q has no effect here.", "uses")
+	}
+	for _, old := range []string{"window", "single_use"} {
+		if n := f[old]; n != nil && (f["uses"] != nil || f["good_for"] != nil) {
+			r.Add(document.At(n), "Write uses and good_for, and leave it out.", "%q is an older word for what stands beside it.", old)
+		}
+	}
 	byName := !slices.ContainsFunc(g.Approvers, func(a string) bool { return slices.Contains(roles, a) })
 	for field, needed := range map[string]int{"quorum": g.Quorum, "reject_needs": g.RejectNeeds} {
 		if n := f[field]; n != nil && byName && len(g.Approvers) > 0 && needed > len(g.Approvers) {
@@ -91,6 +114,14 @@ func (r *reader) checkGate(g *GateSpec, f document.Fields, points []Point) {
 		r.Add(document.At(f["escalation"]), "Choose a shorter time.",
 			"The last step would come when the gate has expired, after %s.", document.FormatDuration(g.Expires))
 	}
+}
+
+// uses reads how often an approval can be used.
+func (r *reader) uses(n *yaml.Node) int {
+	if n.Kind == yaml.ScalarNode && n.Value == "any" {
+		return AnyUses
+	}
+	return r.Number(n, "uses", maxUses)
 }
 
 // approvers reads roles and names of operators. Whether the names exist is not known here;

@@ -218,8 +218,8 @@ func TestAGateThatCouldNotWorkIsRefused(t *testing.T) {
 		{`{}`, ``},
 		{
 			`{expires: 30m, on_expiry: approve, approvers: [admin, ann], quorum: 2, reject_needs: 2, remind_after: 5m, ` +
-				`escalation: [{after: 10m, to: [admin]}, {after: 20m, to: [bob]}], even_if_undeclared: true, window: 1h, ` +
-				`single_use: true, risk: low}`, ``,
+				`escalation: [{after: 10m, to: [admin]}, {after: 20m, to: [bob]}], even_if_undeclared: true, good_for: 1h, ` +
+				`risk: low}`, ``,
 		},
 		{`{expire: 30m}`, `3:60 gate has no field "expire". Did you mean "expires"?`},
 		{`[a]`, `3:59 gate should be a mapping, and is a list. Write fields, one a line, as in "name: value".`},
@@ -259,6 +259,10 @@ func TestAGateThatCouldNotWorkIsRefused(t *testing.T) {
 			`{escalation: [{after: 2h}]}`,
 			`3:73 A step of escalation needs "after" and "to". Write a list of steps, as in [{after: 10m, to: [admin]}].`,
 		},
+		{
+			`{uses: 2}`,
+			`3:66 "uses" has no effect here. An approval of a signal, a message or a task is of that one. Leave it out.`,
+		},
 		{`{risk: huge}`, `3:66 "risk" cannot be "huge". Did you mean "high"?`},
 		{`{even_if_undeclared: yes}`, `3:80 "even_if_undeclared" is text. Write true or false.`},
 	} {
@@ -267,12 +271,27 @@ func TestAGateThatCouldNotWorkIsRefused(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", c.gate, diff)
 		}
 	}
-	source := "version: 1\nrules:\n  - {name: r, on: [action], when: true, then: gate, gate: {even_if_undeclared: true}}\n"
-	want := []string{
-		`3:80 "even_if_undeclared" has no effect here. It is for rules on signal, where agents declare gates. Leave it out.`,
-	}
-	if diff := cmp.Diff(want, problemsOf(t, source)); diff != "" {
-		t.Error(diff)
+	for _, c := range []struct{ gate, want string }{
+		{`{uses: 3}`, ``},
+		{`{uses: any, good_for: 1h}`, ``},
+		{`{window: 1h, single_use: true}`, ``},
+		{
+			`{even_if_undeclared: true}`,
+			`3:80 "even_if_undeclared" has no effect here. It is for rules on signal, where agents declare gates. Leave it out.`,
+		},
+		{`{uses: 0}`, `3:66 "uses" is 0. It is a whole number from 1 to 1000.`},
+		{`{uses: -1}`, `3:66 "uses" is -1. It is a whole number from 1 to 1000.`},
+		{`{uses: many}`, `3:66 "uses" is text. It is a whole number from 1 to 1000.`},
+		{`{uses: any}`, `3:66 An approval for any number of uses would never end. Add good_for, as in good_for: 1h.`},
+		{
+			`{window: 1h, uses: 2}`,
+			`3:68 "window" is an older word for what stands beside it. Write uses and good_for, and leave it out.`,
+		},
+	} {
+		source := "version: 1\nrules:\n  - {name: r, on: [action], when: true, then: gate, gate: " + c.gate + "}\n"
+		if diff := cmp.Diff(c.want, strings.Join(problemsOf(t, source), "\n")); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.gate, diff)
+		}
 	}
 }
 

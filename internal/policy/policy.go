@@ -135,7 +135,7 @@ func (p *Policy) setDefaults(given map[Point]Action) {
 		case Defer:
 			v.Reason, v.RetryAfter = "No rule decides this now. Ask again later.", defaultRetryAfter
 		case Gate:
-			v.Reason, v.Gate = "No rule decides this, so a person does.", defaultGate()
+			v.Reason, v.Gate = "No rule decides this, so a person does.", DefaultGate()
 		case Allow, Modify:
 		}
 		p.defaults[point] = v

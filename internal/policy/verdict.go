@@ -57,8 +57,8 @@ type Shadow struct {
 }
 
 // GateSpec says how a person is asked, with every default filled in. gate.RulesOf turns it
-// into the rules of a gate; Window and SingleUse are for the protocol, which knows what an
-// approval can be used for again.
+// into the rules of a gate; Uses and GoodFor are for the protocol, which knows what an approval
+// is used for.
 type GateSpec struct {
 	Expires          time.Duration    // zero: it waits for as long as it takes
 	OnExpiry         string           // ExpiryReject or ExpiryApprove
@@ -68,8 +68,8 @@ type GateSpec struct {
 	RemindAfter      time.Duration    // zero: nobody is reminded
 	Escalation       []EscalationStep // in the order of After
 	EvenIfUndeclared bool
-	Window           time.Duration // how long an approval is good for the same digest; zero: the protocol's own
-	SingleUse        bool          // an approval is used up by its first use
+	Uses             int           // how often an approval can be used; AnyUses for any number
+	GoodFor          time.Duration // how long an approval can be used; zero: the protocol's own
 	Risk             string        // low, medium or high
 }
 
@@ -85,6 +85,12 @@ type EscalationStep struct {
 	To    []string
 }
 
-func defaultGate() *GateSpec {
-	return &GateSpec{OnExpiry: ExpiryReject, Approvers: []string{"operator"}, Quorum: 1, RejectNeeds: 1, Risk: "medium"}
+// AnyUses is how often an approval can be used that only time ends. It is gate.Unlimited.
+const AnyUses = -1
+
+// DefaultGate is how a person is asked if nothing is said.
+func DefaultGate() *GateSpec {
+	return &GateSpec{
+		OnExpiry: ExpiryReject, Approvers: []string{"operator"}, Quorum: 1, RejectNeeds: 1, Uses: 1, Risk: "medium",
+	}
 }

@@ -17,7 +17,8 @@ var errorKinds = map[int]string{
 	http.StatusBadRequest: "invalid_request_error", http.StatusUnauthorized: "authentication_error",
 	http.StatusForbidden: "permission_error",
 	http.StatusNotFound:  "not_found_error", http.StatusRequestEntityTooLarge: "request_too_large",
-	http.StatusTooManyRequests:      "rate_limit_error",
+	http.StatusTooManyRequests:    "rate_limit_error",
+	http.StatusServiceUnavailable: "overloaded_error", http.StatusGatewayTimeout: "timeout_error",
 	http.StatusUnsupportedMediaType: "invalid_request_error", http.StatusMethodNotAllowed: "invalid_request_error",
 }
 
@@ -35,8 +36,13 @@ type failure struct {
 	status  int
 	kind    string // the error type; see errorKinds
 	message string
-	gate    string // the id of the gate that rejected the call, "" for none
+	gate    string // the id of the gate that the call waits for, or that has ended it; "" for none
 	retry   int    // seconds after which to try again; 0 for never
+}
+
+// newFailure is a failure with the error type of its status.
+func newFailure(status int, message string) failure {
+	return failure{status: status, kind: errorKind(status), message: message}
 }
 
 // failureOf makes a failure of any error. The text of an error that is not meant for callers is
@@ -46,8 +52,7 @@ func failureOf(err error) failure {
 		return failure{status: http.StatusBadGateway, kind: "api_error", message: b.text}
 	}
 	e := fault.From(err)
-	f := failure{status: e.Code.Status(), message: e.Message}
-	f.kind = errorKind(f.status)
+	f := newFailure(e.Code.Status(), e.Message)
 	if seconds, ok := e.Details[wire.RetryAfter].(int); ok {
 		f.retry = seconds
 	}
@@ -62,7 +67,8 @@ func (f failure) write(w http.ResponseWriter, provider string) {
 	switch {
 	case f.retry > 0:
 		h.Set("Retry-After", strconv.Itoa(f.retry))
-	case f.status < http.StatusInternalServerError:
+		h.Set("X-Should-Retry", "true")
+	case f.status < http.StatusInternalServerError || f.gate != "":
 		h.Set("X-Should-Retry", "false")
 	}
 	body := form.Object{"error": form.OpenAIError(f.kind, f.message)}
@@ -82,29 +88,12 @@ func (f failure) write(w http.ResponseWriter, provider string) {
 	_, _ = w.Write(text)
 }
 
-// sendStatusEarly sends status 200 before there is a decision, since clients give up without headers
-// (PRX-30). From then on a rejection cannot be a 403 any more. The caller holds out.mu.
-func (x *exchange) sendStatusEarly(gateID string) error {
-	x.out.committed = true
-	h := x.w.Header()
-	h.Set("X-Amp-Gate-Id", gateID)
-	h.Set("X-Amp-Status", "pending")
-	if x.q.stream && x.form != nil {
-		x.out.machine = x.form.Machine()
-		h.Set("Content-Type", "text/event-stream")
-		h.Set("Cache-Control", "no-cache")
-	} else {
-		h.Set("Content-Type", "application/json")
-	}
-	x.w.WriteHeader(http.StatusOK)
-	return x.out.writeLocked(nil, true)
-}
-
 // answerAccepted answers an async call as the document has it: 202 with the gate (PRX-37).
 func (x *exchange) answerAccepted(gateID string) {
 	x.out.committed = true
 	x.pendingHeader(gateID)
 	h := x.w.Header()
+	h.Set("Retry-After", "30")
 	h.Set("Content-Type", "application/json")
 	x.w.WriteHeader(http.StatusAccepted)
 	_, _ = x.w.Write(form.JSON(form.Object{"status": gate.Pending, "gate_id": gateID, "message": gate.Awaiting}))
@@ -116,29 +105,42 @@ func (x *exchange) pendingHeader(gateID string) {
 	h.Set("X-Amp-Gate-Id", gateID)
 	h.Set("X-Amp-Status", string(gate.Pending))
 	h.Set("Location", x.p.core.BaseURL+"/amp/gates/"+gateID)
-	h.Set("Retry-After", "30")
 	h.Del("Content-Length")
 	h.Del("Content-Encoding")
 }
 
-// answerPending answers a call that cannot be held any longer, with a message in the provider's form:
-// a bare status object would be taken for an empty reply (PRX-33).
-func (x *exchange) answerPending(gateID string) error {
-	text := gate.Awaiting + " (" + gateID + "). Send the same request again to wait for the decision."
+// answerPending answers a call that cannot be held any longer with an error that its SDK answers by
+// sending it again after the pause, which joins the same gate (PRX-33).
+func (x *exchange) answerPending(gateID string, pause int) error {
+	f := newFailure(http.StatusServiceUnavailable,
+		gate.Awaiting+" ("+gateID+"). Send the same request again to wait for the decision.")
+	f.gate, f.retry = gateID, pause
 	if !x.out.committed {
 		x.pendingHeader(gateID)
 	}
-	return x.writeMessage(http.StatusAccepted, text, gateID)
+	x.writeFailure(f)
+	return nil
+}
+
+// answerRefused answers a call whose gate has ended without an approval: nobody decided in time, or a
+// person has rejected it (PRX-34).
+func (x *exchange) answerRefused(g *gate.Gate) error {
+	if g.Cause == gate.ByExpiry {
+		f := newFailure(http.StatusGatewayTimeout, g.Outcome())
+		f.gate = g.ID
+		x.writeFailure(f)
+		return nil
+	}
+	return x.answerRejected(g.ID, g.Outcome())
 }
 
 // answerRejected answers a call that a rule or a person has refused: with an error or, if the agent's
-// settings say so, with a message (PRX-34, PRX-35). JSON whose status 200 is out has no form for
-// an error, so it is a message there too. gateID is "" if a rule decided.
+// settings say so, with a message (PRX-34, PRX-35). gateID is "" if a rule decided.
 func (x *exchange) answerRejected(gateID, why string) error {
-	hard := failure{status: http.StatusForbidden, kind: errorKind(http.StatusForbidden), message: why, gate: gateID}
-	json := x.out.committed && x.out.machine == nil
-	if !x.set.SoftReject && !json || x.form == nil {
-		x.writeFailure(hard)
+	if !x.set.SoftReject || x.form == nil {
+		f := newFailure(http.StatusForbidden, why)
+		f.gate = gateID
+		x.writeFailure(f)
 		return nil
 	}
 	if !x.out.committed {
@@ -150,23 +152,15 @@ func (x *exchange) answerRejected(gateID, why string) error {
 			h.Set("X-Amp-Gate-Id", gateID)
 		}
 	}
-	return x.writeMessage(http.StatusOK, why, gateID)
+	return x.writeMessage(why, gateID)
 }
 
 // writeMessage answers with a text of ours as a message in the provider's form, or ends a stream with
 // it. The message has an id of its own. If the provider keeps the conversation and the stream has
 // already shown the provider's id, it ends with an error instead: under that id the provider knows
-// another reply, and the client would continue from there (PRX-36). A batch has no form for a
-// message.
-func (x *exchange) writeMessage(status int, text, gateID string) error {
+// another reply, and the client would continue from there (PRX-36).
+func (x *exchange) writeMessage(text, gateID string) error {
 	begun := x.out.committed
-	if x.form == nil {
-		x.writeFailure(failure{
-			status: http.StatusConflict, kind: errorKind(http.StatusBadRequest), message: text, gate: gateID,
-			retry: 30,
-		})
-		return nil
-	}
 	// PRX-36. A stream shows its id in its first event, before any call, so a known id is out.
 	if begun && x.q.thread.kept && x.out.machine != nil && x.out.machine.Facts().ID != "" {
 		x.writeFailure(failure{kind: errorKind(http.StatusForbidden), message: text})
@@ -192,7 +186,7 @@ func (x *exchange) writeMessage(status int, text, gateID string) error {
 			h.Set("Content-Length", fmt.Sprint(len(body)))
 		}
 		x.out.committed = true
-		x.w.WriteHeader(status)
+		x.w.WriteHeader(http.StatusOK)
 	}
 	_ = x.out.write(body, true)
 	return nil

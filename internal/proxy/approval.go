@@ -16,14 +16,10 @@ func askedAs(agentID, fingerprint string) gate.Asked {
 // approval is the approval that a held call waits for. It follows from the entry alone, so that every
 // node, and a rebuild, makes the same.
 func (b *held) approval(fingerprint string, opened time.Time) *gate.Approval {
-	a := &gate.Approval{
-		Asked: askedAs(b.Agent, fingerprint), Gate: b.Gate, Window: micros(b.GoodFor), Uses: gate.Unlimited,
+	return &gate.Approval{
+		Asked: askedAs(b.Agent, fingerprint), Gate: b.Gate, Window: micros(b.GoodFor), Uses: gate.UsesOf(b.Uses, b.Once),
 		Until: b.until(opened),
 	}
-	if b.Once {
-		a.Uses = 1
-	}
-	return a
 }
 
 // until is when the approval may be forgotten: the gate has been decided or has expired by then, and
@@ -64,6 +60,7 @@ func (p *Proxy) forget() {
 	p.forgets = now.Add(10 * time.Minute)
 	maps.DeleteFunc(p.approvals, func(_ string, a *gate.Approval) bool { return now.After(a.Until) })
 	maps.DeleteFunc(p.awaited, func(_ string, a awaited) bool { return now.After(a.until) })
+	maps.DeleteFunc(p.given, func(_ string, g given) bool { return now.After(g.at.Add(retryTime)) })
 }
 
 // findApproval finds the approval of a call, nil if there is none, in memory. A node that has not yet
@@ -74,13 +71,13 @@ func (p *Proxy) findApproval(fp string) *gate.Approval {
 	return p.approvals[fp]
 }
 
-// takeUse takes one use of an approval in memory. The value is replaced and not changed, since other
-// calls hold it without a lock.
-func (p *Proxy) takeUse(fp, gateID string) {
+// changeUses takes a use of an approval in memory, or gives it back. The value is replaced and not
+// changed, since other calls hold it without a lock.
+func (p *Proxy) changeUses(fp, gateID string, change func(*gate.Approval) *gate.Approval) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if a := p.approvals[fp]; a != nil && a.Gate == gateID {
-		p.approvals[fp] = a.Used()
+		p.approvals[fp] = change(a)
 	}
 }
 

@@ -97,7 +97,7 @@ func BenchmarkCarry(b *testing.B) {
 // of the memory.
 func BenchmarkHeld(b *testing.B) {
 	n := start(b, storetest.SQLite(b), func(o *proxy.Options) {
-		o.Beat, o.Quiet, o.Hold = 12*time.Second, time.Millisecond, time.Hour
+		o.Attempt, o.Hold = time.Hour, time.Hour
 	})
 	n.apply(gateBash)
 	n.provider.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

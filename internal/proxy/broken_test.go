@@ -278,7 +278,7 @@ func TestWhatPassedIsGivenBeforeItIsWrittenDown(t *testing.T) {
 }
 
 func TestWithoutALedgerNothingIsGiven(t *testing.T) {
-	n := one(t, func(o *proxy.Options) { o.Quiet = time.Minute })
+	n := one(t)
 	n.apply(gateBash)
 	n.provider.answers(func(w http.ResponseWriter, _ *http.Request) {
 		n.DB.Close() // while the provider answers

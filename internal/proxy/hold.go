@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// replyWindow is how long a decision holds for the same call, unless the rule sets window
+	// replyWindow is how long a decision holds for the same call, unless the rule sets good_for
 	// (PRX-40).
 	replyWindow = time.Hour
 	// mostOpen is how long a gate waits, unless the rule sets expires (PRX-44). No client comes back
@@ -31,7 +31,8 @@ type held struct {
 	What    policy.Point `json:"what"`           // prompt or tool_call: what the gate is about
 	GoodFor int64        `json:"good_for"`       // microseconds that the decision holds
 	Open    int64        `json:"open,omitzero"`  // microseconds that the gate waits at most
-	Once    bool         `json:"once,omitzero"`  // an approval is good for one use
+	Uses    int64        `json:"uses,omitzero"`  // how often an approval is good
+	Once    bool         `json:"once,omitzero"`  // in entries without uses: it is good once, or else any number of times
 	Calls   []string     `json:"calls,omitzero"` // the provider's ids of the calls that were gated
 }
 
@@ -146,8 +147,8 @@ func (x *exchange) openGate(gates []gated, o gate.Opening, spec policy.GateSpec,
 		spec.Expires = mostOpen
 	}
 	b := &held{
-		Agent: x.who.ID, Gate: gate.NewID(), What: policy.OnPrompt, GoodFor: spec.Window.Microseconds(),
-		Open: spec.Expires.Microseconds(), Once: spec.SingleUse,
+		Agent: x.who.ID, Gate: gate.NewID(), What: policy.OnPrompt, GoodFor: spec.GoodFor.Microseconds(),
+		Open: spec.Expires.Microseconds(), Uses: int64(spec.Uses),
 	}
 	if b.GoodFor == 0 {
 		b.GoodFor = replyWindow.Microseconds()

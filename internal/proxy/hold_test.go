@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptrace"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -77,9 +76,9 @@ func TestAGatedCallIsWithheldAndReleasedExactlyAsItCame(t *testing.T) {
 			if got := withoutBeats(line + string(rest)); err != nil || got != whole[len(prefix):] {
 				t.Errorf("%s: %v\n%s", c.name, err, got)
 			}
-			// The same call again is answered from what is stored.
+			// An SDK that sends the call again, because it has just given up, gets what is stored.
 			before := n.provider.calls()
-			if got := n.call("POST", c.path, fmt.Sprintf(c.ask, true)); got.status != 200 || got.body != whole ||
+			if got := n.call("POST", c.path, fmt.Sprintf(c.ask, true), "X-Stainless-Retry-Count", "1"); got.status != 200 || got.body != whole ||
 				got.header.Get("Request-Id") != "req_1" || n.provider.calls() != before {
 				t.Errorf("%s: again: %+v", c.name, got)
 			}
@@ -157,73 +156,84 @@ func endsWell(form, body string) bool {
 	return strings.HasPrefix(body[max(i, 0):], "event: response.completed\n") && strings.HasSuffix(body, "\n\n")
 }
 
-func TestAQuickNoIsARealOneAndALateOneIsAMessage(t *testing.T) {
-	n := one(t, func(o *proxy.Options) { o.Quiet = 10 * time.Second })
-	n.apply(gateBash)
-	for _, c := range formCases {
-		n.provider.json(c.reply)
-		waiting := n.begin("POST", c.path, fmt.Sprintf(c.ask, false), "X-Stainless-Timeout", "600")
-		n.decide(n.gate().ID, false, "No.")
-		if got := <-waiting; got.status != 403 || !strings.Contains(got.body, "permission_error") ||
-			strings.Contains(got.body, "rm -r") {
-			t.Errorf("%s: %+v", c.name, got)
-		}
-		// A client that says it waits for 50 ms gets a status after 20.
-		res, err := http.DefaultTransport.RoundTrip(n.request("POST", c.path,
-			strings.Replace(fmt.Sprintf(c.ask, false), "Clean", "Wipe", 1), "X-Stainless-Timeout", "0.05"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = res.Body.Close() })
-		if res.StatusCode != http.StatusOK || res.Header.Get("Content-Type") != "application/json" {
-			t.Errorf("%s: %v", c.name, res)
-		}
-		n.decide(n.gate().ID, false, "No.")
-		body, err := io.ReadAll(res.Body)
-		if text := string(body); err != nil || strings.Contains(text, "rm -r") || !strings.Contains(text, "No.") ||
-			text == strings.TrimLeft(text, " ") && !strings.HasPrefix(text, "{") {
-			t.Errorf("%s: %s %v", c.name, text, err)
+// endings are the ways in which a held call ends without its reply, with the error type by which
+// clients tell them apart.
+var endings = []struct {
+	name, kind string
+	status     int
+	retried    string
+	end        func(n *node, gateID string)
+}{
+	{"rejected", "permission_error", 403, "false", func(n *node, id string) { n.decide(id, false, "Not today.") }},
+	{"expired", "timeout_error", 504, "false", func(n *node, _ string) { n.Move(25 * time.Hour) }},
+	{"undecided", "overloaded_error", 503, "true", nil},
+}
+
+func TestEndingsCanBeToldApartHoweverLateTheyCome(t *testing.T) {
+	for _, ending := range endings {
+		for _, c := range formCases {
+			for _, stream := range []bool{false, true} {
+				t.Run(fmt.Sprint(ending.name, " ", c.name, " stream ", stream), func(t *testing.T) {
+					n := one(t, func(o *proxy.Options) {
+						if ending.end == nil {
+							o.Attempt, o.Hold = 100*time.Millisecond, 100*time.Millisecond
+						}
+					})
+					n.apply(gateBash)
+					n.provider.json(c.reply)
+					if stream {
+						n.provider.events(c.stream("bash", removeAll)...)
+					}
+					waiting := n.begin("POST", c.path, fmt.Sprintf(c.ask, stream))
+					g := n.gate()
+					if ending.end != nil {
+						ending.end(n, g.ID)
+					}
+					got := <-waiting
+					if !strings.Contains(got.body, `"`+ending.kind+`"`) || strings.Contains(got.body, "rm -r") ||
+						!strings.Contains(got.body, g.ID) || endsWell(c.name, got.body) {
+						t.Errorf("%+v", got)
+					}
+					if stream {
+						return // its status was sent with the first words
+					}
+					if got.status != ending.status || got.header.Get("X-Should-Retry") != ending.retried ||
+						got.header.Get("X-Amp-Gate-Id") != g.ID || (ending.end == nil) != (got.header.Get("Retry-After") != "") {
+						t.Errorf("%+v", got)
+					}
+				})
+			}
 		}
 	}
 }
 
-func TestACallThatIsHeldTooLongIsPendingAndCanBeTakenUpAgain(t *testing.T) {
-	n := one(t, func(o *proxy.Options) { o.Hold = 150 * time.Millisecond })
+func TestACallThatIsHeldTooLongIsTakenUpAgain(t *testing.T) {
+	n := one(t, func(o *proxy.Options) { o.Attempt = 100 * time.Millisecond })
 	n.apply(gateBash)
 	for _, c := range formCases {
-		n.provider.events(c.stream("bash", removeAll)...)
-		got := n.call("POST", c.path, fmt.Sprintf(c.ask, true))
-		if got.status != 200 || !endsWell(c.name, got.body) || strings.Contains(got.body, `"bash"`) ||
-			!strings.Contains(got.body, "Awaiting operator approval") {
-			t.Errorf("%s: %+v", c.name, got)
-		}
-		g := n.gate()
 		n.provider.json(c.reply)
-		// Not a stream, and nothing was sent yet.
-		before := n.provider.calls()
-		again := n.call("POST", c.path, fmt.Sprintf(c.ask, true))
-		if n.provider.calls() != before || !endsWell(c.name, again.body) {
-			t.Errorf("%s: %+v", c.name, again)
+		ask := fmt.Sprintf(c.ask, false)
+		for range 3 {
+			if got := n.call("POST", c.path, ask); got.status != 503 {
+				t.Errorf("%s: %+v", c.name, got)
+			}
 		}
-		n.decide(g.ID, true, "")
-		if got := n.call("POST", c.path, fmt.Sprintf(c.ask, true)); got.body != strings.Join(c.stream("bash", removeAll),
-			"") || n.provider.calls() != before {
+		before := n.provider.calls()
+		n.decide(n.gate().ID, true, "")
+		if got := n.call("POST", c.path, ask); got.body != c.reply || n.provider.calls() != before {
 			t.Errorf("%s: %+v", c.name, got)
 		}
 	}
-	pending := start(t, n.T.TempDir()+"/second.db", func(o *proxy.Options) {
-		o.Hold, o.Quiet = 50*time.Millisecond, time.Minute
-	})
-	pending.apply(gateBash)
-	for _, c := range formCases {
-		pending.provider.json(c.reply)
-		got := pending.call("POST", c.path, fmt.Sprintf(c.ask, false))
-		g := pending.gate()
-		if got.status != 202 || !strings.Contains(got.body, g.ID) || strings.Contains(got.body, `"bash"`) ||
-			got.header.Get("X-Amp-Gate-Id") != g.ID || got.header.Get("Location") == "" || got.header.Get("Retry-After") == "" {
-			t.Errorf("%s: %+v", c.name, got)
-		}
-		pending.decide(g.ID, false, "No.")
+	if got := len(n.Entries("gate.opened")); got != len(formCases) || n.provider.calls() != len(formCases) {
+		t.Errorf("%d gates, %d calls", got, n.provider.calls())
+	}
+	// A client that says that it waits for 50 ms is answered before.
+	n.provider.json(formCases[0].reply)
+	began := time.Now()
+	got := n.call("POST", messagesPath, strings.Replace(fmt.Sprintf(messageAsk, false), "Clean", "Wipe", 1),
+		"X-Stainless-Timeout", "0.05")
+	if got.status != 503 || got.header.Get("Location") == "" {
+		t.Errorf("%+v after %v", got, time.Since(began))
 	}
 }
 
@@ -303,10 +313,9 @@ func TestRetriesMeetTheSameGate(t *testing.T) {
 	})
 }
 
-func TestAnApprovalForOneUseIsUsedOnce(t *testing.T) {
+func TestOfTwoCallsAtOnceOneUsesTheApproval(t *testing.T) {
 	each(t, func(t *testing.T, n *node) {
-		n.apply(`  - {name: once, on: [tool_call], when: 'event.tool == "bash"', then: gate, gate: {single_use: true}}` +
-			"\n")
+		n.apply(gateBash)
 		n.provider.json(formCases[0].reply)
 		ask := fmt.Sprintf(messageAsk, false)
 		first, second := n.begin("POST", messagesPath, ask), n.begin("POST", messagesPath, ask)
@@ -345,6 +354,100 @@ func TestAnApprovalForOneUseIsUsedOnce(t *testing.T) {
 	})
 }
 
+func TestAnApprovalIsForOneUseUnlessItsRuleSaysMore(t *testing.T) {
+	each(t, func(t *testing.T, n *node) {
+		ask := fmt.Sprintf(messageAsk, false)
+		for _, c := range []struct {
+			gate string
+			uses int // how often the reply is given
+		}{{"{}", 1}, {"{uses: 3}", 3}, {"{window: 1h}", 5}, {"{uses: 3, good_for: 1s}", 1}} {
+			n.apply(`  - {name: r, on: [tool_call], when: 'event.tool == "bash"', then: gate, gate: ` + c.gate + "}\n")
+			n.provider.json(formCases[0].reply)
+			ask += " " // another call for each
+			waiting := n.begin("POST", messagesPath, ask, "Prefer", "wait")
+			n.decide(n.gate().ID, true, "")
+			<-waiting
+			if strings.Contains(c.gate, "good_for") {
+				n.Move(time.Minute)
+			}
+			given, before := 1, n.provider.calls()
+			for range 4 {
+				if n.call("POST", messagesPath, ask, "Prefer", "respond-async").status == 200 {
+					given++
+				}
+			}
+			asked := n.provider.calls() - before
+			if given != c.uses || (asked > 0) != (given < 5) || asked > 1 {
+				t.Errorf("%s: given %d times, with %d more calls of the provider", c.gate, given, asked)
+			}
+			if given < 5 {
+				n.decide(n.gate().ID, false, "No.") // the new gate
+			}
+		}
+		n.WantClean()
+	})
+}
+
+// What an agent may try to have a reply, or a request, twice for one approval.
+func TestASecondUseNeedsASecondApproval(t *testing.T) {
+	each(t, func(t *testing.T, n *node) {
+		n.apply(gateBash + `  - {name: ask, on: [prompt], when: 'event.text.contains("Wipe")', then: gate}` + "\n")
+		n.provider.json(formCases[0].reply)
+		ask := fmt.Sprintf(messageAsk, false)
+		waiting := n.begin("POST", messagesPath, ask, "X-Stainless-Retry-Count", "1")
+		n.decide(n.gate().ID, true, "")
+		<-waiting
+		for _, count := range []string{"0", "1", "-1", "x", ""} {
+			if got := n.call("POST", messagesPath, ask, "X-Stainless-Retry-Count", count, "Prefer",
+				"respond-async"); got.status != 202 {
+				t.Errorf("retry %s: %+v", count, got)
+			}
+		}
+		n.decide(n.gate().ID, false, "No.")
+
+		// A request that was approved is sent once, whatever its sender says of retries.
+		n.provider.json(`{"id":"x","content":[]}`)
+		wipe := strings.Replace(ask, "Clean", "Wipe", 1)
+		waiting = n.begin("POST", messagesPath, wipe)
+		n.decide(n.gate().ID, true, "")
+		if got := <-waiting; got.status != 200 {
+			t.Errorf("%+v", got)
+		}
+		before := n.provider.calls()
+		for _, count := range []string{"", "1", "2"} {
+			if got := n.call("POST", messagesPath, wipe, "X-Stainless-Retry-Count", count, "Prefer",
+				"respond-async"); got.status != 202 || n.provider.calls() != before {
+				t.Errorf("retry %s: %+v, %d calls", count, got, n.provider.calls()-before)
+			}
+		}
+		n.WantClean()
+	})
+}
+
+// A request that the provider was too busy for is sent again by its SDK, and nobody is asked again;
+// but not for ever.
+func TestARetriedRequestIsTheSameUse(t *testing.T) {
+	each(t, func(t *testing.T, n *node) {
+		n.apply(`  - {name: ask, on: [prompt], then: gate}` + "\n")
+		n.provider.answers(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(529) })
+		ask := fmt.Sprintf(messageAsk, false)
+		waiting := n.begin("POST", messagesPath, ask)
+		n.decide(n.gate().ID, true, "")
+		if got := <-waiting; got.status != 529 {
+			t.Fatalf("%+v", got)
+		}
+		for i := range 5 {
+			if got := n.call("POST", messagesPath, ask, "Prefer", "respond-async"); got.status != 529 {
+				t.Fatalf("retry %d: %+v", i, got)
+			}
+		}
+		if got := n.call("POST", messagesPath, ask, "Prefer", "respond-async"); got.status != 202 || n.provider.calls() != 6 {
+			t.Errorf("%+v, %d calls", got, n.provider.calls())
+		}
+		n.WantClean()
+	})
+}
+
 func TestARequestCanBeGatedBeforeItReachesTheProvider(t *testing.T) {
 	each(t, func(t *testing.T, n *node) {
 		n.apply("  - {name: web-needs-a-person, on: [prompt], when: 'event.tools.exists(t, " +
@@ -366,15 +469,8 @@ func TestARequestCanBeGatedBeforeItReachesTheProvider(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		n.provider.events(messageStream("read", "{}")...)
-		begun := make(chan struct{})
-		req := n.request("POST", messagesPath, ask(true))
-		req = req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{GotFirstResponseByte: func() {
-			close(begun)
-		}}))
-		go func() { waiting <- n.do(req) }()
-		g = n.gate()
-		testbed.Receive(t, "a status and signs of life", begun)
-		n.decide(g.ID, true, "")
+		waiting = n.begin("POST", messagesPath, ask(true))
+		n.decide(n.gate().ID, true, "")
 		if got := <-waiting; withoutBeats(got.body) != withoutBeats(strings.Join(messageStream("read", "{}"), "")) {
 			t.Errorf("%+v", got)
 		}
@@ -406,7 +502,7 @@ func TestARequestThatWasApprovedMayHaveAReplyThatNeedsAnother(t *testing.T) {
 				whole = strings.Join(pieces, "")
 			}
 			ask, sent := fmt.Sprintf(c.ask, stream), n.provider.calls()
-			first, second := n.begin("POST", c.path, ask), n.begin("POST", c.path, ask)
+			waiting := n.begin("POST", c.path, ask)
 			request := n.gate()
 			n.decide(request.ID, true, "")
 			reply := n.gate()
@@ -415,20 +511,8 @@ func TestARequestThatWasApprovedMayHaveAReplyThatNeedsAnother(t *testing.T) {
 				t.Errorf("%+v after %q", reply, body)
 			}
 			n.decide(reply.ID, true, "")
-			for _, waiting := range []chan answer{first, second} {
-				got := <-waiting
-				// Both may go on with the request at the same moment. Then one is told to send it again, or, if it
-				// has its status already, its connection is broken off, so that an SDK does.
-				again := strings.Contains(got.body, "held already") || strings.Contains(got.body, "used meanwhile") ||
-					got.err != nil && strings.TrimSpace(got.body) == ""
-				if body := strings.TrimLeft(withoutBeats(got.body), " "); body != withoutBeats(whole) && !again {
-					t.Errorf("stream %t: %+v", stream, got)
-				}
-			}
-			// What was approved is given again, without asking the provider.
-			before := n.provider.calls()
-			if got := n.call("POST", c.path, ask); got.body != whole || n.provider.calls() != before || before-sent > 2 {
-				t.Errorf("stream %t: %d calls, then %+v", stream, before-sent, got)
+			if got := <-waiting; withoutBeats(got.body) != withoutBeats(whole) || n.provider.calls()-sent != 1 {
+				t.Errorf("stream %t: %+v", stream, got)
 			}
 		}
 		n.WantClean()

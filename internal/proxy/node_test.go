@@ -117,7 +117,7 @@ func open(t testing.TB, address string, options ...func(*proxy.Options)) *node {
 			}
 			return "", 0
 		},
-		Beat: 20 * time.Millisecond, Quiet: 40 * time.Millisecond, Hold: 20 * time.Second,
+		Beat: 20 * time.Millisecond, Attempt: 20 * time.Second, Hold: 20 * time.Second,
 	}
 	for _, option := range options {
 		option(&o)

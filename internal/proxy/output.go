@@ -8,8 +8,7 @@ import (
 )
 
 // output writes to the client, for the handler and for the timer that sends signs of life. mu orders
-// the two. committed and machine are set by the timer too, while the handler waits for a gate;
-// the handler reads them without mu only after stopBeat.
+// the two.
 type output struct {
 	x         *exchange
 	mu        sync.Mutex
@@ -50,22 +49,6 @@ func (o *output) writeLocked(b []byte, flush bool) error {
 // startBeat sends a sign of life with every beat, until stopBeat.
 func (o *output) startBeat(sign []byte) {
 	o.schedule(o.x.p.Beat, func() error { return o.writeLocked(sign, true) }, true)
-}
-
-// holdOpen is startBeat for a call that waits for its gate. If no status was sent yet, the first beat
-// comes after quietTime and sends the status.
-func (o *output) holdOpen(gateID string) {
-	if o.committed {
-		o.startBeat(o.x.signOfLife())
-		return
-	}
-	sign := o.x.signOfLife()
-	o.schedule(o.x.quietTime(), func() error {
-		if !o.committed {
-			return o.x.sendStatusEarly(gateID)
-		}
-		return o.writeLocked(sign, true)
-	}, true)
 }
 
 // flushSoon sends the header in a moment, unless something is written before: a client that shows

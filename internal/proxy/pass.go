@@ -105,9 +105,6 @@ func abort(err error) error {
 // writeHeader sends the status and the headers of the provider's reply, and none of ours (PRX-10).
 // length is that of the body, negative if it is not known.
 func (x *exchange) writeHeader(status int, from http.Header, length int) {
-	if x.out.committed { // a status was sent while the call was held
-		return
-	}
 	h := x.w.Header()
 	clear(h)
 	for name, values := range from {

@@ -103,10 +103,9 @@ func (x *exchange) refuseCall(d rulebook.Decision) error {
 		return err
 	}
 	if d.Action == policy.Defer && !x.out.committed {
-		x.writeFailure(failure{
-			status: http.StatusTooManyRequests, kind: errorKind(http.StatusTooManyRequests), message: d.Reason,
-			retry: d.RetrySeconds(),
-		})
+		f := newFailure(http.StatusTooManyRequests, d.Reason)
+		f.retry = d.RetrySeconds()
+		x.writeFailure(f)
 		return nil
 	}
 	return x.answerRejected("", d.Reason)

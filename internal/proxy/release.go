@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
+	"strconv"
+	"time"
 
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
@@ -12,65 +14,144 @@ import (
 )
 
 // released is the body of proxy.released: an approved request is about to be sent, or an approved
-// reply to be given. Its subject is the fingerprint. It takes one use of the approval.
+// reply to be given. Its subject is the fingerprint. It takes one use of the approval, unless it is
+// the same use again.
 type released struct {
 	Gate   string `json:"gate"`
 	Digest string `json:"digest"`
+	Again  bool   `json:"again,omitzero"` // an SDK has sent the call again that was answered just now
 }
 
+// returned is the body of proxy.returned: what was released has not reached the client, so its use is
+// given back. Its subject is the gate.
+type returned struct {
+	Call string `json:"call"` // the fingerprint
+}
+
+// mostReturns is how often one approval gets a use back. SDKs send a call three times.
+const mostReturns = 5
+
 // releaseRequest sends the approved request to the provider. Its reply may need a gate of its own,
-// which takes the place of this one under the same fingerprint (PRX-43).
+// which takes the place of this one under the same fingerprint (PRX-43). A client that goes before
+// the reply begins, and an error after which SDKs send the call again, do not use the approval up.
 func (x *exchange) releaseRequest(g *gate.Gate) (*gate.Approval, error) {
-	if err := x.useApproval(g); err != nil {
+	if err := x.useApproval(g, false); err != nil {
 		return nil, err
 	}
 	x.past = g.ID
-	return x.forwardRequest()
+	next, err := x.forwardRequest()
+	if next == nil && (err != nil || !x.out.committed || isRetried(x.record.Status)) {
+		x.returnUse(g)
+	}
+	return next, err
+}
+
+// isRetried reports whether SDKs send a call again by themselves after this status.
+func isRetried(status int) bool {
+	switch status {
+	case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
+		return true
+	}
+	return status >= http.StatusInternalServerError
 }
 
 // releaseReply gives the client the approved reply, or the rest of it if the client has the
 // beginning. The reply is read and checked before a use is taken, and the use is on disk before
-// the first byte is written (PRX-41, PRX-42).
-func (x *exchange) releaseReply(g *gate.Gate) error {
+// the first byte is written (PRX-41, PRX-42). again says that it takes no use.
+func (x *exchange) releaseReply(g *gate.Gate, again bool) error {
 	k, err := x.keptReply(g)
 	if err != nil {
 		return err
 	}
-	if err := x.useApproval(g); err != nil {
+	if err := x.useApproval(g, again); err != nil {
 		return err
 	}
-	if x.out.given > 0 { // the client has the beginning of this very stream
-		if x.out.given != k.Withheld {
-			return fault.New(fault.Internal, "What was sent does not fit what was kept.")
-		}
-		_ = x.out.write(k.Body[k.Withheld:], true) // if the client has gone, its retry gets it
-		return nil
-	}
+	rest := k.Body
 	if !x.out.committed {
 		x.writeHeader(k.Status, http.Header(k.Header), len(k.Body))
-		_ = x.out.write(k.Body, true)
+	} else if rest = k.Body[k.Withheld:]; x.out.given != k.Withheld { // not the stream that opened the gate
+		return fault.New(fault.Internal, "What was sent does not fit what was kept.")
+	}
+	if x.out.write(rest, true) != nil {
+		if !again {
+			x.returnUse(g)
+		}
 		return nil
 	}
-	// A header without an encoding is out, with spaces after it: send the reply decompressed.
-	text, err := decompress(k.Header, k.Body) // the header that was sent names no encoding
-	if err != nil || k.Status != http.StatusOK {
-		return fault.New(fault.Internal, "What was kept cannot be given any more. Send the call again.")
-	}
-	_ = x.out.write(text, true)
+	x.p.noteGiven(x.fp, given{g.ID, x.retryCount(), x.p.core.Now()})
 	return nil
 }
 
 // useApproval takes one use of the approval and records the release. It fails with gate.ErrSpent if
-// another call has taken the last use, on whichever node.
-func (x *exchange) useApproval(g *gate.Gate) error {
+// another call has taken the last use, on whichever node. A client that has gone takes none.
+func (x *exchange) useApproval(g *gate.Gate, again bool) error {
+	if x.r.Context().Err() != nil {
+		return errGone
+	}
 	return x.p.core.Ledger.Write(context.WithoutCancel(x.r.Context()), func(tx *ledger.Tx) error {
-		return askedAs(x.who.ID, x.fp).Use(tx, g, func() {
+		record := func() {
 			tx.Append(ledger.Event{
 				Workspace: x.who.Workspace, Kind: kindReleased, Actor: x.who.Actor(), Subject: x.fp,
-				Trace: x.trace(), Body: released{g.ID, g.ActionDigest},
+				Trace: x.trace(), Body: released{g.ID, g.ActionDigest, again},
 			})
-		})
+		}
+		if again {
+			record()
+			return nil
+		}
+		return askedAs(x.who.ID, x.fp).Use(tx, g, record)
 	})
+}
+
+// returnUse gives a use back that came to nothing. If that cannot be written, or has happened too
+// often, the use is taken: the next call opens a new gate.
+func (x *exchange) returnUse(g *gate.Gate) {
+	ctx := context.WithoutCancel(x.r.Context())
+	before, err := x.p.core.Ledger.Entries(ctx, ledger.Query{
+		Kinds: []string{kindReturned}, Subject: g.ID, Limit: mostReturns,
+	})
+	if err == nil && len(before) < mostReturns {
+		err = x.p.appendNow(ctx, ledger.Event{
+			Workspace: x.who.Workspace, Kind: kindReturned, Actor: "system", Subject: g.ID, Trace: x.trace(),
+			Body: returned{x.fp},
+		})
+	}
+	if err != nil {
+		x.p.core.Log.Error("cannot give the use of an approval back", "gate", g.ID, "error", err.Error())
+	}
+}
+
+// given is a reply that was given to a client as a whole.
+type given struct {
+	gate  string
+	retry int // how often the client had sent the call again before
+	at    time.Time
+}
+
+// retryTime is how long after its answer an SDK may send a call again, because it has given up
+// waiting just then.
+const retryTime = time.Minute
+
+// noteGiven remembers a reply that was given, in case its client asks for it again.
+func (p *Proxy) noteGiven(fp string, g given) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.given[fp] = g
+}
+
+// retryCount is how often the SDK says that it has sent this call before.
+func (x *exchange) retryCount() int {
+	n, _ := strconv.Atoi(x.r.Header.Get("X-Stainless-Retry-Count"))
+	return n
+}
+
+// isRetry reports whether this is the call that was given the reply of a gate just now, sent again by
+// its SDK: the same use, and the same bytes (PRX-40).
+func (x *exchange) isRetry(gateID string) bool {
+	x.p.mu.RLock()
+	defer x.p.mu.RUnlock()
+	last := x.p.given[x.fp]
+	return last.gate == gateID && x.retryCount() > last.retry && x.p.core.Now().Sub(last.at) < retryTime
 }
 
 // keptReply reads the withheld reply from the ledger and compares it with the gate's digest: what was

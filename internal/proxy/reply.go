@@ -32,13 +32,6 @@ func (x *exchange) forwardRequest() (*gate.Approval, error) {
 	// An error of the provider holds no tool call and is passed on as it is, in its own form.
 	case res.StatusCode >= http.StatusMultipleChoices || res.StatusCode == http.StatusNoContent:
 		defer x.recordCall(form.Facts{})
-		if x.out.committed { // a status was sent while the call was held
-			x.writeFailure(failure{
-				kind:    errorKind(res.StatusCode),
-				message: "The provider answered with the status " + res.Status + ".",
-			})
-			return nil, nil
-		}
 		return nil, x.copyReply(res)
 	// A batch: there is nothing to judge in the answer, but perhaps an address to change.
 	case x.form == nil && x.vaulted:
@@ -68,9 +61,8 @@ func (x *exchange) judgeReply(res *http.Response) (*gate.Approval, error) {
 	text, err := decompress(res.Header, raw)
 	var about form.Facts
 	defer func() { x.recordCall(about) }()
-	if !x.rules.tools && (err == nil || !x.out.committed) ||
-		err == nil && isJSON(res.Header) && !x.form.MayCall(text) && form.IsCompleteObject(text) {
-		x.passReply(res, raw, text)
+	if !x.rules.tools || err == nil && isJSON(res.Header) && !x.form.MayCall(text) && form.IsCompleteObject(text) {
+		x.passReply(res, raw)
 		about, _, _ = x.form.Reply(text)
 		return nil, nil
 	}
@@ -96,17 +88,12 @@ func (x *exchange) judgeReply(res *http.Response) (*gate.Approval, error) {
 		k := &kept{Status: res.StatusCode, Header: storedHeader(res.Header), Body: raw}
 		return x.withholdReply(verdict.gates, k, opened)
 	}
-	x.passReply(res, raw, text)
+	x.passReply(res, raw)
 	return nil, nil
 }
 
-// passReply passes a reply on. raw is the body as it arrived and text the same decompressed; text is
-// sent if a header without an encoding is already out.
-func (x *exchange) passReply(res *http.Response, raw, text []byte) {
-	if !x.out.committed {
-		x.writeHeader(res.StatusCode, res.Header, len(raw))
-	} else if res.Header.Get("Content-Encoding") != "" {
-		raw = text // the header that was sent names no encoding
-	}
+// passReply passes a reply on as it arrived.
+func (x *exchange) passReply(res *http.Response, raw []byte) {
+	x.writeHeader(res.StatusCode, res.Header, len(raw))
 	_ = x.out.write(raw, true)
 }

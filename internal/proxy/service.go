@@ -39,10 +39,10 @@ type Options struct {
 	// generation of the secret that signs them.
 	Webhook func(agentID string) (target string, generation int)
 
-	Beat  time.Duration // between signs of life on a held call (PRX-29); 12 s
-	Quiet time.Duration // how long a held call gets no status, at most (PRX-30); 100 s
-	Hold  time.Duration // how long a call is held, unless the agent's settings say (PRX-31); 9 min
-	Idle  time.Duration // how long a provider may be silent (PRX-14); 10 min
+	Beat    time.Duration // between signs of life on a stream that is held (PRX-29); 12 s
+	Attempt time.Duration // how long a call gets no status, at most (PRX-30); 4 min, since Node waits for 5
+	Hold    time.Duration // how long a call is held, unless the agent's settings say (PRX-31); 9 min
+	Idle    time.Duration // how long a provider may be silent (PRX-14); 10 min
 }
 
 // Proxy carries calls to providers. The server makes one per process with New, and calls Run,
@@ -58,7 +58,7 @@ type Proxy struct {
 	ruling    atomic.Pointer[rules] // of the policy that was in force last; see rules
 
 	// mu guards everything below. Each map follows the ledger and can be read again from it
-	// (load), except announced, which is about calls that are under way in this process.
+	// (load), except announced and given, which are about calls of this process.
 	mu        sync.RWMutex
 	settings  map[string]Settings      // by the agent's id
 	owners    map[string]binding       // by the fingerprint of a provider's key
@@ -68,6 +68,7 @@ type Proxy struct {
 	announced map[string]chan struct{} // calls whose gate is about to be opened
 
 	approvals map[string]*gate.Approval // by the fingerprint of a call
+	given     map[string]given          // replies of this node that were given as a whole, by fingerprint
 }
 
 // New makes the proxy over a core whose ledger has Projection. It makes no call and reads nothing
@@ -78,7 +79,7 @@ func New(core protocol.Core, o Options) (*Proxy, error) {
 		absent time.Duration
 	}{
 		{&o.Beat, 12 * time.Second},
-		{&o.Quiet, 100 * time.Second},
+		{&o.Attempt, 4 * time.Minute},
 		{&o.Hold, 9 * time.Minute},
 		{&o.Idle, 10 * time.Minute},
 	} {
@@ -89,7 +90,7 @@ func New(core protocol.Core, o Options) (*Proxy, error) {
 	p := &Proxy{
 		Options: o, core: core, upstreams: map[string]*url.URL{},
 		settings: map[string]Settings{}, owners: map[string]binding{}, approvals: map[string]*gate.Approval{},
-		awaited: map[string]awaited{},
+		awaited: map[string]awaited{}, given: map[string]given{},
 		threads: map[string]knownThread{}, announced: map[string]chan struct{}{},
 		// The transport does not decompress, since bytes are passed on as they arrive, and it never
 		// follows redirects. Idle connections are kept for the many short calls of agents.
@@ -168,7 +169,7 @@ func (p *Proxy) load(ctx context.Context) error {
 
 // follow updates what is in memory from an entry, of this node or another. Settings and approvals of
 // this node were applied when they were written, and applying them again changes nothing. Uses
-// of approvals are taken only here.
+// of approvals are taken and given back only here.
 func (p *Proxy) follow(ctx context.Context, e *ledger.Entry) error {
 	switch e.Kind {
 	case kindSet:
@@ -190,7 +191,15 @@ func (p *Proxy) follow(ctx context.Context, e *ledger.Entry) error {
 		if err := e.Decode(&b); err != nil {
 			return err
 		}
-		p.takeUse(e.Subject, b.Gate)
+		if !b.Again {
+			p.changeUses(e.Subject, b.Gate, (*gate.Approval).Used)
+		}
+	case kindReturned:
+		var b returned
+		if err := e.Decode(&b); err != nil {
+			return err
+		}
+		p.changeUses(b.Call, e.Subject, (*gate.Approval).Returned)
 	case kindReceipted:
 		var b receipted
 		if err := e.Decode(&b); err != nil {

@@ -75,6 +75,7 @@ const (
 	kindKept      = "proxy.kept"       // a reply that waits for a decision
 	kindHeld      = "proxy.held"       // a call that has a gate
 	kindReleased  = "proxy.released"   // what was approved went on
+	kindReturned  = "proxy.returned"   // what went on has not arrived
 	kindReceipted = "proxy.receipted"  // what was approved has a result
 	kindThreaded  = "proxy.threaded"   // a conversation that the provider keeps
 	kindSet       = "proxy.configured" // an agent's settings
@@ -93,6 +94,7 @@ func Projection() ledger.Projection {
 		Apply: map[string]ledger.Apply{
 			kindHeld:      ledger.ApplyBody(applyHeld),
 			kindReleased:  ledger.ApplyBody(applyReleased),
+			kindReturned:  func(tx *store.Tx, e *ledger.Entry) error { gate.ReturnUse(tx, e.Subject); return nil },
 			kindReceipted: ledger.ApplyBody(applyReceipted),
 			kindThreaded:  ledger.TryBody(applyThreaded),
 			kindSet:       ledger.ApplyBody(applySet),
@@ -120,7 +122,9 @@ func applyHeld(tx *store.Tx, e *ledger.Entry, b *held) {
 // applyReleased takes a use of the approval in the transaction of the release, so that one for a
 // single use is used once on any number of nodes.
 func applyReleased(tx *store.Tx, _ *ledger.Entry, b *released) {
-	gate.TakeUse(tx, b.Gate)
+	if !b.Again {
+		gate.TakeUse(tx, b.Gate)
+	}
 }
 
 // applyReceipted removes calls whose results are known from those that are expected.

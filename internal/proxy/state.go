@@ -58,10 +58,7 @@ var severity = map[policy.Action]int{
 func requirePerson(d *rulebook.Decision, rule, why string) {
 	d.Verdict = policy.Verdict{
 		Action: policy.Gate, Rule: rule, Reason: why, Shadow: d.Shadow,
-		Gate: &policy.GateSpec{
-			OnExpiry: policy.ExpiryReject, Approvers: []string{"operator"}, Quorum: 1, RejectNeeds: 1,
-			Risk: "medium",
-		},
+		Gate: policy.DefaultGate(),
 	}
 	d.Record.Then, d.Record.Rule, d.Record.Reason = d.Action, rule, why
 }
@@ -77,9 +74,11 @@ func strictest(gates []gated) (policy.GateSpec, bool) {
 	for _, g := range gates[1:] {
 		one := g.decision.Gate
 		all.Quorum, all.RejectNeeds = max(all.Quorum, one.Quorum), min(all.RejectNeeds, one.RejectNeeds)
-		all.Expires, all.Window = earlier(all.Expires, one.Expires), earlier(all.Window, one.Window)
+		all.Expires, all.GoodFor = earlier(all.Expires, one.Expires), earlier(all.GoodFor, one.GoodFor)
 		all.RemindAfter = earlier(all.RemindAfter, one.RemindAfter)
-		all.SingleUse = all.SingleUse || one.SingleUse
+		if all.Uses == policy.AnyUses || one.Uses != policy.AnyUses && one.Uses < all.Uses {
+			all.Uses = one.Uses
+		}
 		if one.OnExpiry != policy.ExpiryApprove {
 			all.OnExpiry = policy.ExpiryReject
 		}

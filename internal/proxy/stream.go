@@ -101,9 +101,6 @@ func (l *relay) recycle() {
 func (l *relay) sendHeader() {
 	x := l.x
 	x.out.machine = l.machine
-	if x.out.committed { // a status was sent while the call was held
-		return
-	}
 	x.writeHeader(l.res.StatusCode, l.res.Header, -1)
 	x.out.flushSoon()
 }

@@ -31,21 +31,29 @@ func (x *exchange) settleGate(a *gate.Approval) (next *gate.Approval, done bool,
 	if err != nil {
 		return nil, true, err
 	}
+	if g.Status == gate.Approved && a.Spent(*g.ResolvedAt, x.p.core.Now()) {
+		// A use may have been given back that memory does not know of yet.
+		if stored, err := x.p.core.Gates.Find(x.r.Context(), a.Asked); err == nil && stored != nil && stored.Gate == a.Gate {
+			a = stored
+		}
+	}
 	switch {
 	case g.Status == gate.Pending && x.async && !x.out.committed:
 		x.answerAccepted(g.ID)
 		return nil, true, nil
 	case g.Status == gate.Pending:
-		return nil, true, x.answerPending(g.ID)
+		return nil, true, x.answerPending(g.ID, pauseOf(x.r.Context()))
+	case g.Status == gate.Approved && x.isRetry(g.ID):
+		return nil, true, x.releaseReply(&g, true)
 	// Before the outcome: a rejection, too, holds for its window only.
 	case a.Spent(*g.ResolvedAt, x.p.core.Now()):
 		return nil, false, nil
 	case g.Status != gate.Approved:
-		return nil, true, x.answerRejected(g.ID, g.Outcome())
+		return nil, true, x.answerRefused(&g)
 	case x.q.body != nil && g.ActionDigest == digest(x.q.body):
 		next, err = x.releaseRequest(&g)
 	default:
-		err = x.releaseReply(&g)
+		err = x.releaseReply(&g, false)
 	}
 	if errors.Is(err, gate.ErrSpent) {
 		return nil, false, nil
@@ -56,17 +64,28 @@ func (x *exchange) settleGate(a *gate.Approval) (next *gate.Approval, done bool,
 // errGone says that the client has gone. Nobody reads it; the gate stays for the client's retry.
 var errGone = fault.New(fault.Cancelled, "The client has ended the call. Its gate stays.")
 
+// pauseOf is how many seconds later a call that is still undecided should be sent again. A server that
+// stops takes a moment to be there again.
+func pauseOf(ctx context.Context) int {
+	if wire.Stopping(ctx) {
+		return 3
+	}
+	return 1
+}
+
 // awaitGate holds the call until the gate is resolved, the call cannot be held longer, or the server
-// stops, and keeps the connection alive. At first no status is sent, so that a quick rejection can
-// still be a 403 (PRX-30). A gate that is already resolved is found before anything is sent.
+// stops. A stream that has begun is kept alive. A call that was sent nothing gets no status before
+// its end is known, so that a rejection is the same error however long somebody took (PRX-30).
 func (x *exchange) awaitGate(gateID string) error {
 	if resolved, err := x.p.core.Gates.Resolved(doneContext, gateID); err != nil || resolved {
 		return err
 	}
 	waiting, end := wire.Waiting(x.r.Context(), x.holdTime())
 	defer end()
-	x.out.holdOpen(gateID)
-	defer x.out.stopBeat()
+	if x.out.committed {
+		x.out.startBeat(x.form.Beat)
+		defer x.out.stopBeat()
+	}
 	_, err := x.p.core.Gates.Resolved(waiting, gateID)
 	if err == nil && x.r.Context().Err() != nil {
 		return errGone
@@ -80,15 +99,6 @@ var doneContext = func() context.Context {
 	cancel()
 	return ctx
 }()
-
-// signOfLife is what keeps the connection alive (PRX-29): an event that SDKs skip or, before JSON,
-// a space, of which any number may precede a value.
-func (x *exchange) signOfLife() []byte {
-	if x.q.stream && x.form != nil {
-		return x.form.Beat
-	}
-	return []byte(" ")
-}
 
 // sdkTimeout is how long the client waits, as its SDK says in headers; without them 600 s, the
 // default of the SDKs of both providers.
@@ -106,30 +116,22 @@ func (x *exchange) sdkTimeout() time.Duration {
 	return least
 }
 
-// quietTime is how long a held call gets no status (PRX-30). SDKs that count until the headers give
-// up at their timeout, so it stays well below.
-func (x *exchange) quietTime() time.Duration {
-	return min(x.sdkTimeout()*2/5, x.p.Quiet)
-}
-
-// holdTime is how long the call is held (PRX-31, PRX-32).
+// holdTime is how long the call is held from now on (PRX-31, PRX-32). Before its status is sent, an
+// SDK waits for its own timeout, and some for less (Options.Attempt).
 func (x *exchange) holdTime() time.Duration {
 	most := x.p.holdTime(x.set)
+	if !x.out.committed {
+		return min(most, x.p.Attempt-time.Since(x.began), x.sdkTimeout()*4/5-time.Since(x.began))
+	}
 	if x.timeoutCoversBody() {
-		most = min(most, x.sdkTimeout()*4/5)
+		return min(most, x.sdkTimeout()*4/5-time.Since(x.began))
 	}
 	return most
 }
 
-// timeoutCoversBody reports whether the client's timeout includes reading the body, so that signs of
-// life do not help (PRX-32). Measured: Anthropic's SDK in Go, and OpenAI's in JavaScript since
-// version 7, both without a stream; with one, Go's only if a timeout is set.
+// timeoutCoversBody reports whether the client's timeout includes reading a stream, so that signs of
+// life do not help (PRX-32). Measured: that of the SDKs in Go, if a timeout is set.
 func (x *exchange) timeoutCoversBody() bool {
-	lang, agent := x.r.Header.Get("X-Stainless-Lang"), x.r.Header.Get("User-Agent")
-	if lang == "go" || strings.Contains(agent, "/Go ") {
-		return !x.q.stream || x.r.Header.Get("X-Stainless-Timeout") != ""
-	}
-	major, _, _ := strings.Cut(x.r.Header.Get("X-Stainless-Package-Version"), ".")
-	n, _ := strconv.Atoi(major)
-	return strings.HasPrefix(agent, "OpenAI/JS") && n >= 7 && !x.q.stream
+	return (x.r.Header.Get("X-Stainless-Lang") == "go" || strings.Contains(x.r.Header.Get("User-Agent"), "/Go ")) &&
+		x.r.Header.Get("X-Stainless-Timeout") != ""
 }

@@ -43,7 +43,7 @@ func (w *work) window() time.Duration {
 	if w.rule == nil || w.rule.Gate == nil {
 		return 0
 	}
-	return w.rule.Gate.Window
+	return w.rule.Gate.GoodFor
 }
 
 // planGate asks whether a dispatch may go out. It shows all of it, each part by its name and then

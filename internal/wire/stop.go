@@ -24,6 +24,12 @@ func Stop(ctx context.Context) <-chan struct{} {
 	return nil
 }
 
+// Stopping reports whether the server has begun to stop.
+func Stopping(ctx context.Context) bool {
+	stop, ok := ctx.Value(stopKey{}).(context.Context)
+	return ok && stop.Err() != nil
+}
+
 // UntilStop is a context that also ends when the server begins to stop, with a cause that says
 // so. It is for calls that take so long that a stop should not wait for them. The caller has
 // to call end.

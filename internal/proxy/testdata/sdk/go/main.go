@@ -1,13 +1,16 @@
 // Command matrix runs the scenarios of the matrix with one of the Go SDKs, and prints what
-// its user would see: one line of JSON for each. Arguments: the SDK, the two addresses, and
-// the agents' keys.
+// its user would see: one line of JSON for each. Arguments: the SDK, the two addresses, the
+// agents' keys, and how the names of the scenarios begin if not all are meant.
 package main
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
+	"regexp"
+	"strings"
 	"sync"
 	"time"
 
@@ -38,6 +41,7 @@ type seen struct {
 	Error    string   `json:"error,omitempty"`
 	Message  string   `json:"message,omitempty"`
 	Status   int      `json:"status,omitempty"`
+	Kind     string   `json:"kind,omitempty"` // what the error is, however it came
 	Again    *seen    `json:"again,omitempty"`
 }
 
@@ -88,14 +92,21 @@ func answer[E, M any](c call, s *seen, stream func() events[E], take func(*M, E)
 	return m, errors.Join(err, all.Err())
 }
 
+// kinds are the errors that a client tells apart.
+var kinds = regexp.MustCompile(`"(permission_error|timeout_error|overloaded_error)"`)
+
 // fail notes the error of a call, with the status that the SDK's error has.
-func fail[E error](s *seen, err error, status func(E) int) {
+func fail[E error](s *seen, err error, status func(E) (status int, body string)) {
 	if err == nil {
 		return
 	}
 	s.Error, s.Message = "error", err.Error()
+	body := s.Message
 	if e, ok := errors.AsType[E](err); ok {
-		s.Status = status(e)
+		s.Status, body = status(e)
+	}
+	if found := kinds.FindStringSubmatch(body); found != nil {
+		s.Kind = found[1]
 	}
 }
 
@@ -118,7 +129,7 @@ func withAnthropic1(c call) (s seen) {
 	}, func(m *anthropic1.Message, e anthropic1.MessageStreamEventUnion) (bool, error) {
 		return e.Type == "message_stop", m.Accumulate(e)
 	}, func() (*anthropic1.Message, error) { return client.Messages.New(context.Background(), ask) })
-	fail(&s, err, func(e *anthropic1.Error) int { return e.StatusCode })
+	fail(&s, err, func(e *anthropic1.Error) (int, string) { return e.StatusCode, e.RawJSON() })
 	for _, b := range got.Content {
 		s.block(b.Type, b.Text, b.Name, b.Input)
 	}
@@ -134,7 +145,7 @@ func withAnthropic2(c call) (s seen) {
 	}, func(m *anthropic2.Message, e anthropic2.MessageStreamEventUnion) (bool, error) {
 		return e.Type == "message_stop", m.Accumulate(e)
 	}, func() (*anthropic2.Message, error) { return client.Messages.New(context.Background(), ask) })
-	fail(&s, err, func(e *anthropic2.Error) int { return e.StatusCode })
+	fail(&s, err, func(e *anthropic2.Error) (int, string) { return e.StatusCode, e.RawJSON() })
 	for _, b := range got.Content {
 		s.block(b.Type, b.Text, b.Name, b.Input)
 	}
@@ -157,7 +168,7 @@ func withOpenAI(c call) (s seen) {
 		}
 		return &openai.ChatCompletionAccumulator{ChatCompletion: *m}, nil
 	})
-	fail(&s, err, func(e *openai.Error) int { return e.StatusCode })
+	fail(&s, err, func(e *openai.Error) (int, string) { return e.StatusCode, e.RawJSON() })
 	for _, choice := range got.Choices {
 		s.Text += choice.Message.Content
 		for _, t := range choice.Message.ToolCalls {
@@ -181,10 +192,14 @@ func main() {
 		"held-approve":         plain(call{timeout: 3 * time.Second, retries: 2}),
 		"held-stream-approve":  plain(call{stream: true}),
 		"quick-reject":         {base: silent, key: keys["silent"]},
+		"late-reject":          plain(call{retries: 2}),
 		"stream-reject":        plain(call{stream: true}),
+		"quick-expire":         {base: silent, key: keys["silent"]},
+		"late-expire":          plain(call{retries: 2}),
+		"stream-expire":        plain(call{stream: true}),
 		"soft-reject":          {base: base, key: keys["soft"]},
 		"soft-stream-reject":   {base: base, key: keys["soft"], stream: true},
-		"pending-never":        {base: base, key: keys["short"]},
+		"pending-never":        {base: base, key: keys["short"], retries: 2},
 		"pending-stream-never": {base: base, key: keys["short"], stream: true},
 		"async-never":          plain(call{prefer: "respond-async"}),
 		"async-stream-never":   plain(call{prefer: "respond-async", stream: true}),
@@ -193,6 +208,10 @@ func main() {
 		"overloaded":           plain(call{retries: 1}),
 		"redirected":           plain(call{}),
 		"broken-stream":        plain(call{stream: true}),
+	}
+	if len(os.Args) > 5 {
+		scenarios["restart-approve"], scenarios["restart-stream-approve"] = plain(call{retries: 2}), plain(call{stream: true})
+		maps.DeleteFunc(scenarios, func(name string, _ call) bool { return !strings.HasPrefix(name, os.Args[5]) })
 	}
 	out := json.NewEncoder(os.Stdout)
 	var mu sync.Mutex

@@ -1,6 +1,7 @@
 // Runs the scenarios of the matrix with one SDK, and prints what its user would see: one
-// line of JSON for each. Arguments: the SDK, the two addresses, and the agents' keys.
-const [, , sdk, base, silentBase, keysText] = process.argv
+// line of JSON for each. Arguments: the SDK, the two addresses, the agents' keys, and how the names of
+// the scenarios begin if not all are meant.
+const [, , sdk, base, silentBase, keysText, only = ''] = process.argv
 const keys = JSON.parse(keysText)
 const { default: SDK } = await import(sdk)
 const anthropic = sdk.startsWith('anthropic')
@@ -77,7 +78,11 @@ const scenarios = {
   'held-approve': { stream: false, options: impatient },
   'held-stream-approve': { stream: true, options: impatient },
   'quick-reject': { stream: false, options: { silent: true } },
+  'late-reject': { stream: false },
   'stream-reject': { stream: true },
+  'quick-expire': { stream: false, options: { silent: true } },
+  'late-expire': { stream: false },
+  'stream-expire': { stream: true },
   'soft-reject': { stream: false, options: { agent: 'soft' } },
   'soft-stream-reject': { stream: true, options: { agent: 'soft' } },
   'pending-never': { stream: false, options: { agent: 'short' } },
@@ -90,6 +95,8 @@ const scenarios = {
   redirected: { stream: false, options: { maxRetries: 0 } },
   'broken-stream': { stream: true },
 }
+const restart = { 'restart-approve': { stream: false }, 'restart-stream-approve': { stream: true } }
+const chosen = only ? Object.fromEntries(Object.entries({ ...scenarios, ...restart }).filter(([name]) => name.startsWith(only))) : scenarios
 
 async function run(api, name, scenario, kind) {
   const id = `${sdk}/${api}/${name}`
@@ -106,6 +113,7 @@ async function run(api, name, scenario, kind) {
     out.error = e.constructor.name
     out.status = e.status
     out.message = String(e.message)
+    out.kind = e.error?.error?.type ?? e.code ?? e.type
   }
   if (scenario.again) {
     // The decision comes meanwhile; the same call has its reply.
@@ -122,6 +130,6 @@ async function run(api, name, scenario, kind) {
 // First those whose time does not matter: they load and warm up everything.
 const timed = (s) => s.options?.timeout !== undefined
 for (const first of [true, false]) {
-  await Promise.all(Object.keys(apis).flatMap((api) => Object.entries(scenarios).filter(([, s]) => timed(s) !== first).map(([name, s]) => run(api, name, s))))
+  await Promise.all(Object.keys(apis).flatMap((api) => Object.entries(chosen).filter(([, s]) => timed(s) !== first).map(([name, s]) => run(api, name, s))))
 }
-if (anthropic) await run('messages', 'helper-pass', { stream: true }, 'helper')
+if (anthropic && !only) await run('messages', 'helper-pass', { stream: true }, 'helper')

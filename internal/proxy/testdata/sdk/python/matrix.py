@@ -1,5 +1,6 @@
 """Runs the scenarios of the matrix with one SDK, and prints what its user would see: one
-line of JSON for each. Arguments: the SDK, the two addresses, and the agents' keys."""
+line of JSON for each. Arguments: the SDK, the two addresses, the agents' keys, and how the names of the scenarios
+begin if not all are meant."""
 
 import json
 import sys
@@ -7,6 +8,7 @@ import threading
 import time
 
 sdk, base, silent_base, keys_text = sys.argv[1:5]
+only = sys.argv[5] if len(sys.argv) > 5 else ""
 keys = json.loads(keys_text)
 with_anthropic = sdk.startswith("anthropic")
 if with_anthropic:
@@ -79,7 +81,11 @@ scenarios = {
     "held-approve": (False, impatient),
     "held-stream-approve": (True, impatient),
     "quick-reject": (False, {"silent": True}),
+    "late-reject": (False, {}),
     "stream-reject": (True, {}),
+    "quick-expire": (False, {"silent": True}),
+    "late-expire": (False, {}),
+    "stream-expire": (True, {}),
     "soft-reject": (False, {"agent": "soft"}),
     "soft-stream-reject": (True, {"agent": "soft"}),
     "pending-never": (False, {"agent": "short"}),
@@ -94,8 +100,19 @@ scenarios = {
 }
 if with_anthropic:
     scenarios["helper-pass"] = (True, {})
+if only:
+    scenarios.update({"restart-approve": (False, {}), "restart-stream-approve": (True, {})})
+    scenarios = {name: s for name, s in scenarios.items() if name.startswith(only)}
 
 printing = threading.Lock()
+
+
+def kind_of(e):
+    """What the error is, however it came."""
+    body = getattr(e, "body", None)
+    if not isinstance(body, dict):
+        return ""
+    return (body.get("error") or body).get("type")
 
 
 def run(name, stream, options):
@@ -109,7 +126,7 @@ def run(name, stream, options):
             got = ask(c, scenario, stream)
             out.update(follow(got) if stream else read(got))
     except Exception as e:  # whatever its user would see
-        out.update(error=type(e).__name__, message=str(e), status=getattr(e, "status_code", 0))
+        out.update(error=type(e).__name__, message=str(e), status=getattr(e, "status_code", 0), kind=kind_of(e))
     if name == "silent-late":
         time.sleep(0.4)  # the decision comes meanwhile; the same call has its reply
         try:
