@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -22,6 +23,7 @@ import (
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/testbed"
+	"signalbox/internal/wire"
 )
 
 // seen is what the user of an SDK sees of a call.
@@ -42,7 +44,7 @@ type seen struct {
 }
 
 // attempt is how long the first node holds a call that was sent nothing. Its SDK sends it again.
-const attempt = 1500 * time.Millisecond
+const attempt = 3 * time.Second
 
 // matrix is what the SDKs meet: a node that soon asks them to send a call again, one that does not, a
 // provider that answers by the name of the scenario, and an operator who decides by it.
@@ -141,7 +143,7 @@ func (m *matrix) answer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// operate decides by the name of the scenario, and takes its time.
+// operate decides by the name of the scenario, and by how often its call has come.
 func (m *matrix) operate(n *node) {
 	for m.t.Context().Err() == nil {
 		all, _, err := n.Gates.List(context.Background(), gate.Filter{Status: gate.Pending}, nil, 100)
@@ -149,13 +151,17 @@ func (m *matrix) operate(n *node) {
 			return
 		}
 		for _, g := range all {
-			waits := time.Since(g.OpenedAt)
+			id := g.ProposedAction[strings.LastIndex(g.ProposedAction, " ")+1:]
+			m.mu.Lock()
+			sent := m.sent[id]
+			m.mu.Unlock()
 			switch {
-			case strings.HasSuffix(g.ProposedAction, "-approve") && waits > 4500*time.Millisecond,
-				strings.HasSuffix(g.ProposedAction, "-late") && waits > 9*time.Second:
+			// Late is when the SDK has sent the call again, and the last when its user has.
+			case strings.HasSuffix(id, "/held-approve") && sent < 2, strings.HasSuffix(id, "/late-reject") && sent < 2,
+				strings.HasSuffix(id, "/silent-late") && sent < 4:
+			case strings.HasSuffix(id, "-approve"), strings.HasSuffix(id, "-late"):
 				_, _ = n.Gates.Vote(context.Background(), n.operator, g.ID, gate.Ballot{Approve: true})
-			case strings.HasSuffix(g.ProposedAction, "-reject") && waits > 50*time.Millisecond &&
-				(waits > 4*time.Second || !strings.HasSuffix(g.ProposedAction, "late-reject")):
+			case strings.HasSuffix(id, "-reject"):
 				_, _ = n.Gates.Vote(context.Background(), n.operator, g.ID, gate.Ballot{Note: "Not today."})
 			}
 		}
@@ -166,27 +172,37 @@ func (m *matrix) operate(n *node) {
 	}
 }
 
-// run runs a program with one SDK, and reads what its user saw.
-func (m *matrix) run(sdk, name string, args ...string) (all []seen) {
-	m.t.Helper()
-	ctx, cancel := context.WithTimeout(m.t.Context(), 2*testbed.Patience)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, name, append(args, sdk, m.node.web.URL, m.silent.web.URL, m.keys)...)
-	cmd.Dir = filepath.Join("testdata", "sdk", "node")
-	var problems bytes.Buffer
-	cmd.Stderr = &problems
-	out, err := cmd.Output()
-	if err != nil {
-		m.t.Fatalf("%s: %v\n%s", sdk, err, problems.String())
+// runSDKs runs the programs with the SDKs at the same time, and reads what their users saw.
+func runSDKs(t *testing.T, programs map[string][]string, args ...string) map[string][]seen {
+	t.Helper()
+	var running sync.WaitGroup
+	var mu sync.Mutex
+	results := map[string][]seen{}
+	for sdk, program := range programs {
+		running.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*testbed.Patience)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, program[0], slices.Concat(program[1:], []string{sdk}, args)...)
+			cmd.Dir = filepath.Join("testdata", "sdk", "node")
+			var problems bytes.Buffer
+			cmd.Stderr = &problems
+			out, err := cmd.Output()
+			if err != nil {
+				t.Errorf("%s: %v\n%s", sdk, err, problems.String())
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
+				var s seen
+				if err := json.Unmarshal(lines.Bytes(), &s); err != nil {
+					t.Errorf("%s: %v", lines.Text(), err)
+				}
+				results[sdk] = append(results[sdk], s)
+			}
+		})
 	}
-	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
-		var s seen
-		if err := json.Unmarshal(lines.Bytes(), &s); err != nil {
-			m.t.Fatalf("%s: %v", lines.Text(), err)
-		}
-		all = append(all, s)
-	}
-	return all
+	running.Wait()
+	return results
 }
 
 // wanted is what a scenario should come to.
@@ -215,7 +231,7 @@ var scenarios = map[string]wanted{
 	"quick-expire":         {kind: "timeout_error", failed: true, status: 504, asked: 1, sent: 1},
 	"late-expire":          {kind: "timeout_error", failed: true, status: 504, asked: 1, sent: several},
 	"stream-expire":        {kind: "timeout_error", failed: true, asked: 1, sent: 1},
-	"soft-reject":          {text: "Not today.", asked: 1, sent: 1},
+	"soft-reject":          {text: "Not today.", asked: 1},
 	"soft-stream-reject":   {text: "Not today.", asked: 1, sent: 1},
 	"pending-never":        {kind: "overloaded_error", failed: true, status: 503, asked: 1, sent: 3},
 	"pending-stream-never": {kind: "overloaded_error", failed: true, asked: 1, sent: 1},
@@ -254,11 +270,9 @@ func (m *matrix) check(s seen, want wanted) {
 	m.t.Errorf("%s: asked %d, sent %d\ngot %+v %+v\nwant %+v", s.ID, asked, sent, s, s.Again, want)
 }
 
-func TestTheRealSDKsSeeWhatTheyShould(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes ten seconds")
-	}
-	t.Parallel()
+// sdkPrograms are the programs that use the SDKs which are installed.
+func sdkPrograms(t *testing.T) map[string][]string {
+	t.Helper()
 	programs := map[string][]string{}
 	missing := func(what, path string) bool {
 		if _, err := os.Stat(path); err == nil {
@@ -296,20 +310,19 @@ func TestTheRealSDKsSeeWhatTheyShould(t *testing.T) {
 	if len(programs) == 0 {
 		t.Skip("no SDK is installed")
 	}
-	m := newMatrix(t)
-	var running sync.WaitGroup
-	var mu sync.Mutex
-	results := map[string][]seen{}
-	for sdk, program := range programs {
-		running.Go(func() {
-			got := m.run(sdk, program[0], program[1:]...)
-			mu.Lock()
-			results[sdk] = got
-			mu.Unlock()
-		})
+	return programs
+}
+
+func TestTheRealSDKsSeeWhatTheyShould(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes ten seconds")
 	}
-	running.Wait()
-	for sdk, all := range results {
+	t.Parallel()
+	programs := sdkPrograms(t)
+	m := newMatrix(t)
+	results := runSDKs(t, programs, m.node.web.URL, m.silent.web.URL, m.keys)
+	for sdk := range programs {
+		all := results[sdk]
 		if len(all) < 14 {
 			t.Errorf("%s: only %d scenarios", sdk, len(all))
 		}
@@ -320,6 +333,93 @@ func TestTheRealSDKsSeeWhatTheyShould(t *testing.T) {
 				continue
 			}
 			m.check(s, w)
+		}
+	}
+}
+
+// front is the address of a server that can be restarted behind it.
+type front struct {
+	*httptest.Server
+	mu   sync.Mutex
+	node *node // nil while there is none
+	stop context.CancelFunc
+	ctx  context.Context
+}
+
+// serve makes a node the one behind the address.
+func (f *front) serve(n *node) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.node = n
+	f.ctx, f.stop = context.WithCancel(context.Background())
+}
+
+// ServeHTTP hands a call to the node. Without one, the connection is closed as a port without a server
+// closes it.
+func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	n, ctx := f.node, f.ctx
+	f.mu.Unlock()
+	if n == nil {
+		panic(http.ErrAbortHandler)
+	}
+	n.web.Config.Handler.ServeHTTP(w, r.WithContext(wire.WithStop(r.Context(), ctx)))
+}
+
+// A server that is stopped while people decide, and started again, has asked the provider once and
+// gives what was approved to those that had nothing yet. A stream that had begun ends with an error.
+func TestCallsOfTheRealSDKsOutliveARestart(t *testing.T) {
+	t.Parallel()
+	programs := sdkPrograms(t)
+	address := t.TempDir() + "/a.db"
+	n := start(t, address)
+	n.apply(gateBash)
+	m := &matrix{t: t, asked: map[string]int{}, sent: map[string]int{}}
+	n.provider.answers(m.answer)
+	f := &front{}
+	f.Server = httptest.NewServer(f)
+	t.Cleanup(f.Close)
+	f.serve(n)
+	keys, _ := json.Marshal(map[string]string{"plain": n.key})
+	done := make(chan map[string][]seen, 1)
+	go func() { done <- runSDKs(t, programs, f.URL, f.URL, string(keys), "restart") }()
+
+	calls := 2 * len(programs) // one whole and one as a stream
+	for sdk := range programs {
+		if strings.HasPrefix(sdk, "openai-") && programs[sdk][0] == "node" {
+			calls += 2 // of the other API
+		}
+	}
+	waiting := func(n *node) (all []gate.Gate) {
+		all, _, err := n.Gates.List(context.Background(), gate.Filter{Status: gate.Pending}, nil, 100)
+		if err != nil {
+			t.Error(err)
+		}
+		return all
+	}
+	testbed.Until(t, "all calls to be held", func() bool { return len(waiting(n)) == calls })
+	f.mu.Lock()
+	f.node = nil
+	f.mu.Unlock()
+	f.stop()
+	n.stop()
+	n.DB.Close()
+	again := restart(t, address, n.key, n.operator)
+	again.provider.answers(m.answer)
+	f.serve(again)
+	for _, g := range waiting(again) {
+		again.decide(g.ID, true, "")
+	}
+	for sdk, all := range <-done {
+		for _, s := range all {
+			want := wanted{tool: "bash", asked: 1}
+			if s.Scenario == "restart-stream-approve" {
+				want = wanted{kind: "overloaded_error", failed: true, asked: 1}
+			}
+			m.check(s, want)
+		}
+		if len(all) == 0 {
+			t.Errorf("%s has seen nothing", sdk)
 		}
 	}
 }
