@@ -97,6 +97,8 @@ settings stay as they are.`,
 	workspace := workspaceFlag(c)
 	mode := c.Flags().String("mode", "", "hold keeps a call open until it is decided, async answers 202 at once")
 	soft := c.Flags().Bool("soft-reject", false, "answer a rejected call with a message that says why, not with an error")
+	feedback := c.Flags().Bool("feedback", false,
+		"tell the model of a rejection as the error result of its tool call, so that the agent goes on")
 	hold := c.Flags().Int("hold-seconds", 0, "how many seconds a call is held at most; 0 for the server's setting")
 	file := c.Flags().String("provider-key-file", "",
 		"attribute calls with the provider's key in this file to this agent; - is standard input")
@@ -114,6 +116,9 @@ settings stay as they are.`,
 		if changed("soft-reject") {
 			in.SoftReject = *soft
 		}
+		if changed("feedback") {
+			in.Feedback = *feedback
+		}
 		if changed("hold-seconds") {
 			in.HoldSeconds = *hold
 		}
@@ -126,14 +131,14 @@ settings stay as they are.`,
 			// counts once.
 			in.ProviderKeys = append(in.ProviderKeys, sum)
 		}
-		if changed("mode") || changed("soft-reject") || changed("hold-seconds") || changed("provider-key-file") {
+		if changed("mode") || changed("soft-reject") || changed("feedback") || changed("hold-seconds") || changed("provider-key-file") {
 			if err := a.Call(c.Context(), api.Put(path, in), &s); err != nil {
 				return err
 			}
 		}
 		return a.Show(s, func(w output.Printer) {
-			w.Print("mode %s, soft reject %t, held for %d s (0: the server's setting), %s registered",
-				s.Mode, s.SoftReject, s.HoldSeconds, output.Count(len(s.ProviderKeys), "provider's key"))
+			w.Print("mode %s, soft reject %t, feedback %t, held for %d s (0: the server's setting), %s registered",
+				s.Mode, s.SoftReject, s.Feedback, s.HoldSeconds, output.Count(len(s.ProviderKeys), "provider's key"))
 		})
 	}
 	return c

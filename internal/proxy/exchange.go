@@ -29,6 +29,8 @@ type exchange struct {
 	project string
 	run     string
 	async   bool
+	asked   []byte // the request, if the model is told of a rejection (tellModel)
+	told    int    // how often it was
 	sent    bool   // the request has gone to the provider
 	past    string // the gate that a new one may replace: spent, or used to send the request
 	set     Settings
@@ -177,6 +179,9 @@ func (x *exchange) carryJudged() error {
 		x.q.stream = x.r.URL.Query().Get("stream") == "true"
 	}
 	x.fp = x.fingerprint(body)
+	if x.set.Feedback {
+		x.asked = body
+	}
 	x.p.takeResults(x)
 	return x.answerCall()
 }

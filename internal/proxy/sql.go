@@ -76,6 +76,7 @@ const (
 	kindHeld      = "proxy.held"       // a call that has a gate
 	kindReleased  = "proxy.released"   // what was approved went on
 	kindReturned  = "proxy.returned"   // what went on has not arrived
+	kindTold      = "proxy.told"       // the model hears of a rejection
 	kindReceipted = "proxy.receipted"  // what was approved has a result
 	kindThreaded  = "proxy.threaded"   // a conversation that the provider keeps
 	kindSet       = "proxy.configured" // an agent's settings

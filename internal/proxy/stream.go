@@ -35,8 +35,7 @@ type relay struct {
 }
 
 // relayStream passes a stream on as it arrives, and judges its tool calls if rules look at them. If
-// it returns an approval, the rest of the stream was withheld. For an async call nothing is sent
-// until the end is known, since its answer may be a 202.
+// it returns an approval, the rest of the stream was withheld.
 func (x *exchange) relayStream(res *http.Response) (*gate.Approval, error) {
 	body := io.Reader(res.Body)
 	if coding := strings.ToLower(res.Header.Get("Content-Encoding")); coding == "gzip" {
@@ -59,7 +58,7 @@ func (x *exchange) relayStream(res *http.Response) (*gate.Approval, error) {
 	x.q.stream = true
 	defer func() { l.opened(); l.recycle() }()
 	defer x.out.stopBeat()
-	if !x.async {
+	if !x.buffered() {
 		l.sendHeader()
 	}
 	buf := buffers.Get().(*buffer)
@@ -79,6 +78,10 @@ func (x *exchange) relayStream(res *http.Response) (*gate.Approval, error) {
 	x.out.stopBeat()
 	return l.finish()
 }
+
+// buffered reports whether nothing of a stream is sent until its end is known: the answer to an async
+// call may be a 202, and a reply that the model takes back after a rejection must not have begun.
+func (x *exchange) buffered() bool { return x.async || x.set.Feedback && x.rules.tools }
 
 // relays are reused, since their buffers are what a stream costs.
 var relays = sync.Pool{New: func() any { return new(relay) }}
@@ -110,7 +113,7 @@ func (l *relay) sendHeader() {
 // for its usage.
 func (l *relay) takeBytes(chunk []byte) bool {
 	x := l.x
-	if !x.rules.tools && !x.async { // not judged: passed on at once, and read for its usage
+	if !x.rules.tools && !x.buffered() { // not judged: passed on at once, and read for its usage
 		if x.out.write(chunk, true) != nil {
 			return false
 		}
@@ -142,7 +145,7 @@ func (l *relay) takeFrame(f form.Frame) bool {
 	x := l.x
 	s, err := l.machine.Next(f)
 	if !x.rules.tools {
-		if x.async {
+		if x.buffered() {
 			l.kept = append(l.kept, f.Raw...)
 		}
 		return true
@@ -178,7 +181,7 @@ func (l *relay) takeFrame(f form.Frame) bool {
 // if the client has gone and no gate is due, so that nobody needs the rest.
 func (l *relay) flush() bool {
 	x := l.x
-	if !x.rules.tools || x.async {
+	if !x.rules.tools || x.buffered() {
 		l.machine.Sent()
 		return true
 	}
@@ -236,7 +239,7 @@ func (l *relay) finish() (*gate.Approval, error) {
 		}
 		l.kept, l.prefix = nil, nil
 		return x.withholdReply(l.ruling.gates, k, l.opened)
-	case x.async && !x.out.committed:
+	case x.buffered() && !x.out.committed:
 		x.writeHeader(l.res.StatusCode, l.res.Header, len(l.kept))
 		_ = x.out.write(l.kept, true)
 	}

@@ -49,6 +49,9 @@ func (x *exchange) settleGate(a *gate.Approval) (next *gate.Approval, done bool,
 	case a.Spent(*g.ResolvedAt, x.p.core.Now()):
 		return nil, false, nil
 	case g.Status != gate.Approved:
+		if next, done, err := x.tellModel(&g); done {
+			return next, true, err
+		}
 		return nil, true, x.answerRefused(&g)
 	case x.q.body != nil && g.ActionDigest == digest(x.q.body):
 		next, err = x.releaseRequest(&g)

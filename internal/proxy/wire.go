@@ -32,6 +32,9 @@ type Settings struct {
 	Mode string `json:"mode"`
 	// SoftReject answers a rejected call with a message that says why, instead of an error (PRX-35).
 	SoftReject bool `json:"soft_reject"`
+	// Feedback tells the model of a rejection, as the error result of its tool call, and answers the
+	// call with what the model says then (PRX-52).
+	Feedback bool `json:"feedback"`
 	// HoldSeconds is how long a call is held at most; 0 is the server's default.
 	HoldSeconds int `json:"hold_seconds"`
 	// ProviderKeys are the SHA-256, in hex, of provider's keys whose calls are this agent's (PRX-4).
@@ -42,6 +45,7 @@ type Settings struct {
 type NewSettings struct {
 	Mode         string   `json:"mode,omitempty"`
 	SoftReject   bool     `json:"soft_reject,omitempty"`
+	Feedback     bool     `json:"feedback,omitempty"`
 	HoldSeconds  int      `json:"hold_seconds,omitempty"`
 	ProviderKeys []string `json:"provider_keys,omitempty"`
 }
@@ -51,7 +55,9 @@ const maxHold = 24 * 60 * 60
 
 // check makes settings with defaults of what an operator sent, or says what is wrong with it.
 func (in *NewSettings) check() (s Settings, err error) {
-	s = Settings{Mode: in.Mode, SoftReject: in.SoftReject, HoldSeconds: in.HoldSeconds, ProviderKeys: []string{}}
+	s = Settings{
+		Mode: in.Mode, SoftReject: in.SoftReject, Feedback: in.Feedback, HoldSeconds: in.HoldSeconds, ProviderKeys: []string{},
+	}
 	if s.Mode == "" {
 		s.Mode = ModeHold
 	}

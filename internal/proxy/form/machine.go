@@ -78,7 +78,9 @@ type Form struct {
 	Reply func(body []byte) (Facts, []Call, error)
 	// Message makes a complete reply with a text of ours, under an id of its own (PRX-36).
 	Message func(text, model, gateID string) []byte
-	Beat    []byte // a frame that keeps a stream alive, and that SDKs skip (PRX-29)
+	// follow adds to the members of a request what Follow says.
+	follow func(members map[string]wire.Raw, reply []byte, calls []Call, why string) error
+	Beat   []byte // a frame that keeps a stream alive, and that SDKs skip (PRX-29)
 	// marks are words of which every reply with a call has at least one.
 	marks []string
 }
@@ -96,17 +98,18 @@ var (
 	// Messages is Anthropic's Messages API.
 	Messages = &Form{
 		Name: "messages", Machine: func() Machine { return newMessages() }, Reply: readMessage, Message: messageReply,
-		Beat: []byte("event: ping\ndata: {\"type\": \"ping\"}\n\n"), marks: []string{"tool_use"},
+		follow: followMessage,
+		Beat:   []byte("event: ping\ndata: {\"type\": \"ping\"}\n\n"), marks: []string{"tool_use"},
 	}
 	// Chat is OpenAI's chat completions.
 	Chat = &Form{
 		Name: "chat.completions", Machine: func() Machine { return newChat() }, Reply: readCompletion,
-		Message: completionReply, Beat: comment, marks: []string{"tool_calls", "function_call"},
+		Message: completionReply, follow: followCompletion, Beat: comment, marks: []string{"tool_calls", "function_call"},
 	}
 	// Responses is OpenAI's Responses API.
 	Responses = &Form{
 		Name: "responses", Machine: func() Machine { return newResponses() }, Reply: readResponse,
-		Message: responseReply, Beat: comment, marks: []string{"_call", "_request"},
+		Message: responseReply, follow: followResponse, Beat: comment, marks: []string{"_call", "_request"},
 	}
 	// comment is a comment of SSE. OpenAI's SDKs give a ping event to the caller as an item.
 	comment = []byte(": waiting\n\n")

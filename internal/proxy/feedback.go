@@ -1,0 +1,69 @@
+package proxy
+
+import (
+	"context"
+
+	"signalbox/internal/gate"
+	"signalbox/internal/ledger"
+	"signalbox/internal/policy"
+)
+
+// told is the body of proxy.told: the model hears that its calls were rejected. Its subject is the gate.
+type told struct {
+	Call   string `json:"call"`   // the fingerprint
+	Digest string `json:"digest"` // of the request that says so
+}
+
+// mostTold is how often the model hears of a rejection in one call. After that the client does.
+const mostTold = 5
+
+// tellModel gives the rejection of a reply's calls to the model, as their error results, and passes on
+// what the model says then (PRX-52). It is false if that cannot be done, so that the client is told:
+// the agent's settings do not say so, the gate was about the request, the policy does not simply
+// allow the request, or the calls have no form for a result. The reply may need a gate again, which
+// takes the place of this one.
+func (x *exchange) tellModel(g *gate.Gate) (next *gate.Approval, done bool, err error) {
+	if !x.set.Feedback || x.form == nil || x.asked == nil || x.told == mostTold || x.out.committed ||
+		g.ActionDigest == digest(x.asked) {
+		return nil, false, nil
+	}
+	body, err := x.followUp(g)
+	if err != nil {
+		return nil, false, nil //nolint:nilerr // the client is told instead
+	}
+	q := request{form: x.form, kind: x.kind, provider: x.provider, body: body}
+	if q.read(x.rules.messages) != nil {
+		return nil, false, nil
+	}
+	x.q, x.asked, x.past = q, body, g.ID
+	x.told++
+	x.record.ToolCalls = 0
+	if d := x.decidePrompt(); d.Action != policy.Allow {
+		return nil, false, nil
+	}
+	err = x.p.appendNow(context.WithoutCancel(x.r.Context()), ledger.Event{
+		Workspace: x.who.Workspace, Kind: kindTold, Actor: "system", Subject: g.ID, Trace: x.trace(),
+		Body: told{x.fp, digest(body)},
+	})
+	if err != nil {
+		return nil, true, err
+	}
+	next, err = x.forwardRequest()
+	return next, true, err
+}
+
+// followUp is the request that tells the model.
+func (x *exchange) followUp(g *gate.Gate) ([]byte, error) {
+	k, err := x.keptReply(g)
+	if err != nil {
+		return nil, err
+	}
+	reply, err := decompress(k.Header, k.Body)
+	if err == nil && isEvents(k.Header) {
+		reply, err = x.form.Whole(reply)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return x.form.Follow(x.asked, reply, g.Outcome())
+}
