@@ -39,3 +39,10 @@ func (h *Harness) Asked(text []byte) policy.Event {
 	e, _ := parseEvent(m.params, m.inside)
 	return e.policyEvent("")
 }
+
+// StreamsEnded is closed when every stream has ended, with the calls that were under way.
+func (h *Harness) StreamsEnded() <-chan struct{} {
+	ended := make(chan struct{})
+	go func() { h.streams.open.Wait(); close(ended) }()
+	return ended
+}

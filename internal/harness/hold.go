@@ -66,7 +66,7 @@ func (h *Harness) holdStep(ctx context.Context, c *Conn, who roster.Identity, e 
 		case err != nil:
 			return nil, err
 		// AHP-40: the gate stays open. The agent asks again and finds it.
-		case g.Status == gate.Pending:
+		case g.Status == gate.Pending || waiting.Err() != nil:
 			return postponement(e.Type, g.Outcome()+" "+d.Reason, retryPending).encode(e, nil)
 		// AHP-43: an approval that was used up, or whose window is over, permits nothing. A new
 		// gate opens in its place.

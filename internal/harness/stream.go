@@ -77,7 +77,9 @@ func (h *Harness) serve(ctx context.Context, c *Conn, s stream) {
 	defer w.working.Wait()
 	defer close(w.next)
 	stopping, end := wire.UntilStop(ctx)
+	// It ends with the stream: a call whose client has gone must not use an approval up.
 	defer end()
+	ctx = wire.WithStop(ctx, stopping)
 	// Taking all slots waits until no request is under way, and lets none begin. Held calls
 	// end by themselves then: holdStep watches the same context.
 	stop := context.AfterFunc(stopping, func() {

@@ -17,6 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"signalbox/internal/gate"
 	"signalbox/internal/harness"
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
@@ -258,5 +259,30 @@ func TestLinesAreReadWhole(t *testing.T) {
 	}
 	if _, err := harness.ReadLine(r); err != io.EOF { //nolint:errorlint // it is not wrapped
 		t.Error(err)
+	}
+}
+
+// A client that goes while a person decides has not used the approval: its next connection has it.
+func TestAClientThatHasGoneUsesNoApproval(t *testing.T) {
+	t.Parallel()
+	n := start(t, storetest.SQLite(t), harness.Config{Timeout: time.Hour})
+	n.Apply(gateBash)
+	path, _ := n.socket()
+	ask := event("7", "pre_action", "s1", bash("make release"))
+	first := dial(t, path)
+	first.send(ask)
+	testbed.Until(t, "a gate", func() bool { return len(n.pending()) == 1 })
+	_ = first.Close()
+	testbed.Receive(t, "the call to end", n.harness.StreamsEnded())
+	n.vote(gate.Ballot{Approve: true})
+	second := dial(t, path)
+	second.send(ask)
+	if a := second.next(); a.Result["decision"] != "allow" {
+		t.Errorf("%+v", a)
+	}
+	second.send(ask)
+	testbed.Until(t, "a new gate", func() bool { return len(n.pending()) == 1 })
+	if got := len(n.Entries("step.settled")); got != 1 {
+		t.Errorf("%d uses", got)
 	}
 }
