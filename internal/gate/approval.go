@@ -190,6 +190,66 @@ func TakeUse(tx *store.Tx, gateID string) {
 
 // ReturnUse gives back one use of the approval that a gate has given, because what it was used for
 // has not happened. It is for apply functions.
-func ReturnUse(tx *store.Tx, gateID string) {
-	tx.Exec("UPDATE gate_approval SET uses = uses + 1 WHERE gate = $1 AND uses >= 0", gateID)
+func (a Asked) ReturnUse(tx *store.Tx, gateID string) {
+	tx.Exec("UPDATE gate_approval SET uses = uses + 1 WHERE agent = $1 AND key = $2 AND digest = $3 AND gate = $4 "+
+		"AND uses >= 0", a.Agent, a.Key, a.Digest, gateID)
+}
+
+// Unused is an approval that nobody has taken yet. Whoever waits takes it within a moment, so the one
+// who asked has gone.
+type Unused struct {
+	Uses  int64      `json:"uses"`            // how often it can be used
+	Until *time.Time `json:"until,omitempty"` // when it lapses, or has; nil for never
+}
+
+// takingTime is how long an agent that waits takes at most, or one that asks again every few seconds.
+const takingTime = 3 * time.Second
+
+// unused is what is left of the approval that a gate has given, nil if it was taken or the protocol
+// has none.
+func (g *Gates) unused(ctx context.Context, found *Gate) (*Unused, error) {
+	if found.Status != Approved {
+		return nil, nil //nolint:nilnil // that there is none is an answer
+	}
+	var u Unused
+	var window int64
+	err := g.db.QueryRow(ctx, "SELECT uses, good_for FROM gate_approval WHERE gate = $1 AND uses > 0",
+		[]any{found.ID}, &u.Uses, &window)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, nil //nolint:nilnil // as above
+	}
+	if window > 0 {
+		until := found.ResolvedAt.Add(time.Duration(window) * time.Microsecond)
+		u.Until = &until
+	}
+	return &u, err
+}
+
+// AwaitUse waits a moment for the agent to take what was just approved, and notes in the gate if it
+// does not. It is for telling the person who has approved.
+func (g *Gates) AwaitUse(ctx context.Context, found *Gate) (err error) {
+	waiting, cancel := context.WithTimeout(ctx, takingTime)
+	defer cancel()
+	for {
+		if found.Unused, err = g.unused(ctx, found); err != nil || found.Unused == nil {
+			return err
+		}
+		select {
+		case <-time.After(takingTime / 50):
+		case <-waiting.Done():
+			return nil
+		}
+	}
+}
+
+// UnusedNote says to the person who approved that nobody has taken it; "" if somebody has.
+func (g *Gate) UnusedNote() string {
+	switch {
+	case g.Unused == nil:
+		return ""
+	case g.Unused.Until == nil:
+		return "Nobody waits for it: the agent has gone. The approval is used if the agent asks for the same again."
+	}
+	return "Nobody waits for it: the agent has gone. The approval is used if the agent asks for the same again until " +
+		g.Unused.Until.Format(time.RFC3339) + "."
 }

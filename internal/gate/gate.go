@@ -124,6 +124,7 @@ type Gate struct {
 	Modified       wire.Raw   `json:"modified,omitzero"`
 	Trace          string     `json:"trace,omitempty"`
 	Receipts       []Receipt  `json:"receipts,omitempty"` // what became of the action; only where one gate is shown
+	Unused         *Unused    `json:"unused,omitempty"`   // the approval, if nobody has taken it; only there, too
 
 	opening Opening
 	opened  int64 // the entry that opened it

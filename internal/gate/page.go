@@ -76,6 +76,8 @@ func (g *Gates) Show(ctx context.Context, gateID string) (Gate, error) {
 	if err != nil {
 		return Gate{}, err
 	}
-	found.Receipts, err = g.Receipts(ctx, found.ID)
+	if found.Receipts, err = g.Receipts(ctx, found.ID); err == nil {
+		found.Unused, err = g.unused(ctx, &found)
+	}
 	return g.digested(found, err)
 }

@@ -25,7 +25,8 @@ type released struct {
 // returned is the body of proxy.returned: what was released has not reached the client, so its use is
 // given back. Its subject is the gate.
 type returned struct {
-	Call string `json:"call"` // the fingerprint
+	Agent string `json:"agent"` // its id
+	Call  string `json:"call"`  // the fingerprint
 }
 
 // mostReturns is how often one approval gets a use back. SDKs send a call three times.
@@ -113,7 +114,7 @@ func (x *exchange) returnUse(g *gate.Gate) {
 	if err == nil && len(before) < mostReturns {
 		err = x.p.appendNow(ctx, ledger.Event{
 			Workspace: x.who.Workspace, Kind: kindReturned, Actor: "system", Subject: g.ID, Trace: x.trace(),
-			Body: returned{x.fp},
+			Body: returned{x.who.ID, x.fp},
 		})
 	}
 	if err != nil {

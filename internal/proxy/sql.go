@@ -95,7 +95,9 @@ func Projection() ledger.Projection {
 		Apply: map[string]ledger.Apply{
 			kindHeld:      ledger.ApplyBody(applyHeld),
 			kindReleased:  ledger.ApplyBody(applyReleased),
-			kindReturned:  func(tx *store.Tx, e *ledger.Entry) error { gate.ReturnUse(tx, e.Subject); return nil },
+			kindReturned:  ledger.ApplyBody(func(tx *store.Tx, e *ledger.Entry, b *returned) {
+				askedAs(b.Agent, b.Call).ReturnUse(tx, e.Subject)
+			}),
 			kindReceipted: ledger.ApplyBody(applyReceipted),
 			kindThreaded:  ledger.TryBody(applyThreaded),
 			kindSet:       ledger.ApplyBody(applySet),
