@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	"signalbox/internal/harness/shape"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
@@ -67,7 +68,7 @@ func (h *Harness) parseBatch(c *Conn, params wire.Raw) ([]*Event, *rpcError) {
 	var in struct {
 		Events []wire.Raw `json:"events"`
 	}
-	_, err := readParams(params, batchParams)
+	_, err := readParams(params, shape.BatchParams)
 	if err == nil {
 		err = wire.UnmarshalPart(params, &in)
 	}
@@ -77,7 +78,7 @@ func (h *Harness) parseBatch(c *Conn, params wire.Raw) ([]*Event, *rpcError) {
 	events := make([]*Event, len(in.Events))
 	for i, raw := range in.Events {
 		if events[i], err = parseEvent(raw, nil); err != nil {
-			return nil, refuse(codeParams, "Invalid params: %s", within(fmt.Sprintf("events.%d", i), err).Error())
+			return nil, refuse(codeParams, "Invalid params: %s", shape.Within(fmt.Sprintf("events.%d", i), err).Error())
 		}
 	}
 	if len(events) > h.Config.BatchSize {

@@ -13,7 +13,7 @@
 // ahp/batch carries many events that have the generic decision. ahp/query asks a
 // question. There are 22 types of events (wire.go). matrix.go says for each whether it
 // asks for a decision, whether it may be in a batch, at which control point the policy
-// is asked, and which shapes (payloads.go) its payload and its decisions have.
+// is asked, and which shapes (package shape) its payload and its decisions have.
 //
 // Harness.Handle is all of it. Four transports carry it: POST (http.go), WebSocket
 // (websocket.go), lines on a Unix socket (socket.go), and `signalbox harness stdio`,

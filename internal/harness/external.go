@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"signalbox/internal/harness/shape"
 	"signalbox/internal/id"
 	"signalbox/internal/wire"
 )
@@ -63,7 +64,7 @@ func (h *Harness) askHandler(ctx context.Context, e *Event) (wire.Raw, error) {
 	case version != "2.0" || !bytes.Equal(members["id"], name):
 		return nil, fmt.Errorf("the handler of %s did not answer this call", e.Type)
 	case members["result"] == nil:
-		return nil, fmt.Errorf("the handler of %s failed: %s", e.Type, shown(members["error"]))
+		return nil, fmt.Errorf("the handler of %s failed: %s", e.Type, shape.Beginning(members["error"]))
 	}
 	if err := checkAnswer(e.kind, members["result"]); err != nil {
 		return nil, fmt.Errorf("the handler of %s: %w", e.Type, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"signalbox/internal/harness/shape"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
@@ -12,7 +13,7 @@ import (
 // the opening of the session. It may come again at any time. The ids are noted and bind
 // nothing: A3S Code sends events with others (AHP-22).
 func (h *Harness) answerHandshake(c *Conn, who roster.Identity, params wire.Raw) (wire.Raw, *rpcError) {
-	got, err := readParams(params, handshakeParams)
+	got, err := readParams(params, shape.HandshakeParams)
 	if err != nil {
 		return nil, refuse(codeParams, "Invalid params: %s", err.Error())
 	}

@@ -1,16 +1,19 @@
 package harness
 
-import "signalbox/internal/policy"
+import (
+	"signalbox/internal/harness/shape"
+	"signalbox/internal/policy"
+)
 
 // kind is what AHP fixes about one type of event. The zero value is a notification with
 // free JSON.
 type kind struct {
-	point    policy.Point     // where the policy is asked; "" for notifications
-	batch    bool             // allowed in a batch: its answer is the generic decision
-	payload  shape            // nil for free JSON
-	contract bool             // a notification whose payload is checked, and which is never dropped
-	state    bool             // what people see of a session follows from it
-	answers  map[string]shape // the shape of each decision by its word; nil for the generic ones
+	point    policy.Point           // where the policy is asked; "" for notifications
+	batch    bool                   // allowed in a batch: its answer is the generic decision
+	payload  shape.Shape            // nil for free JSON
+	contract bool                   // a notification whose payload is checked, and which is never dropped
+	state    bool                   // what people see of a session follows from it
+	answers  map[string]shape.Shape // the shape of each decision by its word; nil for the generic ones
 }
 
 // blocking reports whether the agent waits for a decision, so that the event has to be
@@ -30,14 +33,14 @@ var kinds = map[Type]*kind{
 	Handshake: {point: policy.OnQuery},
 	Query:     {point: policy.OnQuery},
 
-	Idle:              {point: policy.OnIdle, payload: idlePayload, answers: idleAnswers},
-	IntentDetection:   {point: policy.OnIntent, payload: intentPayload, answers: intentAnswers},
-	ContextPerception: {point: policy.OnContext, payload: contextPayload, answers: contextAnswers},
-	MemoryRecall:      {point: policy.OnMemory, payload: memoryPayload, answers: memoryAnswers},
-	Planning:          {point: policy.OnPlanning, payload: planningPayload, answers: planningAnswers},
-	Reasoning:         {point: policy.OnReasoning, payload: reasoningPayload, answers: reasoningAnswers},
-	RateLimit:         {point: policy.OnRateLimit, payload: rateLimitPayload, answers: rateLimitAnswers},
-	Confirmation:      {point: policy.OnConfirmation, payload: confirmationPayload, answers: confirmationAnswers},
+	Idle:              {point: policy.OnIdle, payload: shape.IdlePayload, answers: shape.IdleAnswers},
+	IntentDetection:   {point: policy.OnIntent, payload: shape.IntentPayload, answers: shape.IntentAnswers},
+	ContextPerception: {point: policy.OnContext, payload: shape.ContextPayload, answers: shape.ContextAnswers},
+	MemoryRecall:      {point: policy.OnMemory, payload: shape.MemoryPayload, answers: shape.MemoryAnswers},
+	Planning:          {point: policy.OnPlanning, payload: shape.PlanningPayload, answers: shape.PlanningAnswers},
+	Reasoning:         {point: policy.OnReasoning, payload: shape.ReasoningPayload, answers: shape.ReasoningAnswers},
+	RateLimit:         {point: policy.OnRateLimit, payload: shape.RateLimitPayload, answers: shape.RateLimitAnswers},
+	Confirmation:      {point: policy.OnConfirmation, payload: shape.ConfirmationPayload, answers: shape.ConfirmationAnswers},
 
 	PostAction:   {batch: true},
 	PostResponse: {batch: true},
@@ -46,9 +49,9 @@ var kinds = map[Type]*kind{
 	SessionEnd:   {batch: true, state: true},
 	ErrorEvent:   {batch: true, state: true},
 	Heartbeat:    {batch: true, state: true},
-	RunLifecycle: {batch: true, payload: runPayload, contract: true, state: true},
-	TaskList:     {batch: true, payload: taskListPayload, contract: true, state: true},
-	Verification: {batch: true, payload: verificationPayload, contract: true, state: true},
+	RunLifecycle: {batch: true, payload: shape.RunPayload, contract: true, state: true},
+	TaskList:     {batch: true, payload: shape.TaskListPayload, contract: true, state: true},
+	Verification: {batch: true, payload: shape.VerificationPayload, contract: true, state: true},
 }
 
 // Decides reports whether a type of event asks for a decision, and so may have an

@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 
+	"signalbox/internal/harness/shape"
 	"signalbox/internal/policy"
 	"signalbox/internal/wire"
 )
@@ -74,13 +75,13 @@ type Event struct {
 
 // readParams checks that params are an object with these members, and returns all of
 // its members.
-func readParams(raw wire.Raw, members []member) (map[string]wire.Raw, error) {
+func readParams(raw wire.Raw, members []shape.Member) (map[string]wire.Raw, error) {
 	if raw.Kind() != '{' {
-		return nil, misfitf("params should be an object, and is %s", shown(raw))
+		return nil, shape.Misfitf("params should be an object, and is %s", shape.Beginning(raw))
 	}
 	got, err := wire.Members(raw)
 	if err == nil {
-		err = fits(got, members)
+		err = shape.Fits(got, members)
 	}
 	return got, err
 }
@@ -90,7 +91,7 @@ func readParams(raw wire.Raw, members []member) (map[string]wire.Raw, error) {
 // on the checks in between (AHP-24).
 func parseEvent(raw wire.Raw, inside []map[string]wire.Raw) (*Event, error) {
 	if raw.Kind() != '{' {
-		return nil, misfitf("params should be an object, and is %s", shown(raw))
+		return nil, shape.Misfitf("params should be an object, and is %s", shape.Beginning(raw))
 	}
 	if inside == nil {
 		var err error
@@ -99,14 +100,14 @@ func parseEvent(raw wire.Raw, inside []map[string]wire.Raw) (*Event, error) {
 		}
 	}
 	got := inside[0]
-	if err := fits(got, eventMembers); err != nil {
+	if err := shape.Fits(got, shape.EventMembers); err != nil {
 		return nil, err
 	}
 	e := &Event{Payload: got["payload"], Raw: raw, members: inside[1], arguments: inside[2]}
 	name, _ := wire.Text(got["event_type"])
 	e.Type = Type(name)
 	if e.kind = kinds[e.Type]; e.kind == nil {
-		return nil, within("event_type", misfitf("%.40q is not one of the 22 types of events, such as pre_action", name))
+		return nil, shape.Within("event_type", shape.Misfitf("%.40q is not one of the 22 types of events, such as pre_action", name))
 	}
 	e.Session, _ = wire.Text(got["session_id"])
 	e.AgentID, _ = wire.Text(got["agent_id"])
@@ -117,7 +118,7 @@ func parseEvent(raw wire.Raw, inside []map[string]wire.Raw) (*Event, error) {
 // parseQuery parses the params of ahp/query as an event of the type query, so that
 // rules see both alike. asking remembers that the answer has the form of a query.
 func parseQuery(raw wire.Raw) (*Event, error) {
-	got, err := readParams(raw, queryParams)
+	got, err := readParams(raw, shape.QueryParams)
 	if err != nil {
 		return nil, err
 	}
@@ -225,10 +226,10 @@ var memberAliases = map[string]string{
 func checkAnswer(k *kind, answer wire.Raw) error {
 	answers := k.answers
 	if answers == nil {
-		answers = genericAnswers
+		answers = shape.GenericAnswers
 	}
 	if answer.Kind() != '{' {
-		return misfitf("the decision should be an object, and is %s", shown(answer))
+		return shape.Misfitf("the decision should be an object, and is %s", shape.Beginning(answer))
 	}
 	members, err := wire.Members(answer)
 	if err != nil {
@@ -237,7 +238,7 @@ func checkAnswer(k *kind, answer wire.Raw) error {
 	name, _ := wire.Text(members["decision"])
 	form := answers[name]
 	if form == nil {
-		return within("decision", misfitf("%.40q is not a decision about this event", name))
+		return shape.Within("decision", shape.Misfitf("%.40q is not a decision about this event", name))
 	}
 	return form(answer)
 }

@@ -1,4 +1,4 @@
-package harness
+package shape
 
 // The shapes of everything that AHP 2.4 fixes, in its own spelling. They are data: req
 // is a member that must be there, opt one that may be absent or null, dflt one that may
@@ -12,7 +12,7 @@ var (
 
 	// The envelope of an event. timestamp is any text: the reference server does not parse
 	// it.
-	eventMembers = []member{
+	EventMembers = []Member{
 		req("event_type", text), req("session_id", text), req("agent_id", text), req("timestamp", text),
 		req("depth", u32), req("payload", free), opt("context", eventContext), opt("metadata", dict),
 	}
@@ -25,13 +25,13 @@ var (
 	)
 
 	// Params of the methods.
-	handshakeParams = []member{
+	HandshakeParams = []Member{
 		req("protocol_version", text),
 		req("agent_info", object(req("framework", text), req("version", text), req("capabilities", list(text)))),
 		req("session_id", text), req("agent_id", text),
 	}
-	queryParams = []member{req("session_id", text), req("agent_id", text), req("query_type", text), req("payload", free)}
-	batchParams = []member{req("events", list(free))}
+	QueryParams = []Member{req("session_id", text), req("agent_id", text), req("query_type", text), req("payload", free)}
+	BatchParams = []Member{req("events", list(free))}
 )
 
 // Shapes that several payloads share.
@@ -42,7 +42,7 @@ var (
 	// "custom" is wrong.
 	strategy  = wordOr("custom", "none", "step_by_step", "tree_of_thoughts", "graph_planning")
 	timeRange = object(opt("from", i64), opt("to", i64), opt("relative", text))
-	target    = oneKey(map[string]shape{
+	target    = oneKey(map[string]Shape{
 		"entity":   object(req("name", text), req("entity_type", text), opt("identifier", text)),
 		"location": object(req("path", text), req("location_type", text)),
 		"event":    object(req("description", text), req("event_type", text), opt("time_range", timeRange)),
@@ -57,12 +57,12 @@ var (
 // Payloads of events with typed decisions. They are checked before the policy is asked
 // (AHP-26).
 var (
-	idlePayload = object(req("idle_duration_ms", u64), req("idle_reason", text), opt("last_event_type", text),
+	IdlePayload = object(req("idle_duration_ms", u64), req("idle_reason", text), opt("last_event_type", text),
 		opt("suggested_action", text))
-	intentPayload = object(req("session_id", text), req("prompt", text), req("workspace", text),
+	IntentPayload = object(req("session_id", text), req("prompt", text), req("workspace", text),
 		opt("language_hint", text))
 
-	contextPayload = object(
+	ContextPayload = object(
 		req("session_id", text), req("intent", intents), req("target", target),
 		req("context", object(
 			req("workspace", text), opt("current_task", text), opt("query", text),
@@ -77,22 +77,22 @@ var (
 		dflt("constraints", object(opt("max_results", u64), opt("max_context_length", u64), dflt("include_sources", flag))),
 		opt("metadata", dict),
 	)
-	memoryPayload = object(req("session_id", text), req("query", text), req("memory_type", text),
+	MemoryPayload = object(req("session_id", text), req("query", text), req("memory_type", text),
 		req("max_results", u64), req("working_directory", text))
-	planningPayload = object(req("session_id", text), req("task_description", text),
+	PlanningPayload = object(req("session_id", text), req("task_description", text),
 		req("available_strategies", list(strategy)), opt("constraints", free))
-	reasoningPayload = object(
+	ReasoningPayload = object(
 		req("session_id", text),
 		req("reasoning_type", wordOr("other", "chain_of_thought", "tree_of_thoughts", "re_act", "reflexion")),
 		req("problem_statement", text), opt("hints", list(text)),
 	)
-	rateLimitPayload = object(
+	RateLimitPayload = object(
 		req("session_id", text),
 		req("limit_type",
 			wordOr("custom", "llm_token_limit", "llm_request_limit", "api_request_limit", "tool_execution_limit")),
 		req("retry_after_ms", u64), req("current_usage", text),
 	)
-	confirmationPayload = object(
+	ConfirmationPayload = object(
 		req("session_id", text), req("confirmation_type", wordOr("custom", "safety_confirm", "user_confirm", "cost_confirm")),
 		req("message", text), opt("options", list(text)),
 	)
@@ -107,13 +107,13 @@ var (
 	)
 	evidence   = object(req("kind", text), req("summary", text), opt("artifact", artifact), opt("metadata", dict))
 	verdict    = word("pending", "running", "passed", "failed", "skipped", "needs_review")
-	runPayload = object(
+	RunPayload = object(
 		req("run_id", text), req("session_id", text),
 		req("status", word("created", "planning", "executing", "verifying", "completed", "failed", "cancelled")),
 		opt("prompt", text), opt("result_summary", text), opt("error", text), opt("started_at", text),
 		req("updated_at", text), opt("metadata", dict),
 	)
-	taskListPayload = object(
+	TaskListPayload = object(
 		req("run_id", text), req("session_id", text),
 		req("tasks", list(object(
 			req("id", text), req("title", text),
@@ -123,7 +123,7 @@ var (
 		))),
 		req("updated_at", text), opt("metadata", dict),
 	)
-	verificationPayload = object(
+	VerificationPayload = object(
 		req("run_id", text), req("session_id", text), req("status", verdict),
 		dflt("checks", list(object(
 			req("id", text), req("subject", text), req("status", verdict), opt("command", text), opt("message", text),
@@ -139,7 +139,7 @@ var (
 	reasoned = object(req("reason", text), opt("metadata", dict))
 	plain    = object()
 
-	genericAnswers = map[string]shape{
+	GenericAnswers = map[string]Shape{
 		"allow":    object(opt("metadata", dict)),
 		"block":    reasoned,
 		"modify":   object(req("modified_payload", free), opt("metadata", dict)),
@@ -147,8 +147,8 @@ var (
 		"escalate": object(req("reason", text), opt("escalation_target", text)),
 	}
 	// Words and members of each type of event.
-	idleAnswers   = map[string]shape{"allow": plain, "defer": object(opt("reason", text))}
-	intentAnswers = map[string]shape{
+	IdleAnswers   = map[string]Shape{"allow": plain, "defer": object(opt("reason", text))}
+	IntentAnswers = map[string]Shape{
 		"allow": object(req("detected_intent", text), req("confidence", number),
 			opt("target_hints", object(opt("target_type", text), opt("target_name", text), opt("domain", text)))),
 		"block": object(req("reason", text)),
@@ -161,27 +161,27 @@ var (
 				req("structure_description", text))),
 		opt("knowledge", list(text)), opt("suggestions", list(text)),
 	)
-	contextAnswers = map[string]shape{
+	ContextAnswers = map[string]Shape{
 		"allow":  object(req("injected_context", injected), opt("metadata", dict)),
 		"block":  reasoned,
 		"refine": object(opt("refined_intent", intents), opt("refined_target", target), req("scope_hints", list(text))),
 	}
-	memoryAnswers = map[string]shape{
+	MemoryAnswers = map[string]Shape{
 		"allow": object(req("injected_facts", list(fact)), opt("metadata", dict)),
 		"block": reasoned,
 	}
-	planningAnswers = map[string]shape{
+	PlanningAnswers = map[string]Shape{
 		"allow":  object(req("selected_strategy", strategy), opt("planning_template", free), opt("metadata", dict)),
 		"block":  reasoned,
 		"modify": object(req("modified_task", text), opt("hints", list(text))),
 	}
-	reasoningAnswers = map[string]shape{
+	ReasoningAnswers = map[string]Shape{
 		"allow": object(opt("hints", list(text)), opt("metadata", dict)),
 		"block": reasoned,
 	}
-	rateLimitAnswers = map[string]shape{
+	RateLimitAnswers = map[string]Shape{
 		"retry": object(req("retry_after_ms", u64), opt("metadata", dict)),
 		"queue": plain, "skip": object(req("reason", text)),
 	}
-	confirmationAnswers = map[string]shape{"escalate": plain, "approve": plain, "reject": object(req("reason", text))}
+	ConfirmationAnswers = map[string]Shape{"escalate": plain, "approve": plain, "reject": object(req("reason", text))}
 )
