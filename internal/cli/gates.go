@@ -80,6 +80,13 @@ func printGate(w output.Printer, g gate.Gate) {
 	for _, artifact := range g.Artifacts {
 		line("artifact", string(artifact))
 	}
+	if run := g.Origin.Run; run != "" {
+		line("run", run+" (signalbox runs show "+run+")")
+	}
+	// Not part of what is approved; Field keeps lines in their column, where no other name stands.
+	for _, part := range g.Context {
+		line("led to it", part.Name+": "+part.Value)
+	}
 	line("opened", g.OpenedAt.Local().Format(time.DateTime)+" ("+output.Since(g.OpenedAt)+")")
 	if g.ExpiresAt != nil && g.Status == gate.Pending {
 		line("expires", g.ExpiresAt.Local().Format(time.DateTime)+", then "+string(g.OnExpiry))

@@ -19,6 +19,8 @@ import (
 type Origin struct {
 	Protocol  string `json:"protocol"`
 	Reference string `json:"reference"` // the protocol's own id of what is held
+	// Run is the run of ours that asks, as its agent says; "" for none. See AskedBy.
+	Run string `json:"run,omitzero"`
 	// Callback is where the protocol wants to tell of the resolution.
 	Callback string `json:"callback,omitzero"`
 }
@@ -70,6 +72,9 @@ type Opening struct {
 	Risk      string `json:"risk"`
 	Shown     Shown  `json:"shown"`
 	Rules     Rules  `json:"rules"`
+	// Context is what led to it, for who decides. It is not part of what is approved, and so not of
+	// Shown: two gates about the same have one action digest, whatever led to them. Prepare bounds it.
+	Context []Fact `json:"context,omitzero"`
 	// Digest is the SHA-256 of what is held, in hex. Without one it is that of what is
 	// shown, as it stands in the entry.
 	Digest string `json:"action_digest,omitzero"`
@@ -105,6 +110,7 @@ type Gate struct {
 	ProposedAction string     `json:"proposed_action"`
 	Facts          []Fact     `json:"facts,omitempty"`
 	Artifacts      []wire.Raw `json:"artifacts"`
+	Context        []Fact     `json:"context,omitempty"` // what led to it; not part of what is approved
 	Rule           string     `json:"rule"`
 	Reason         string     `json:"reason"`
 	Risk           string     `json:"risk"`
@@ -165,6 +171,7 @@ func (g *Gate) fill(e *ledger.Entry) error {
 	}
 	g.Title, g.Summary, g.ProposedAction = o.Shown.Title, o.Shown.Summary, o.Shown.ProposedAction
 	g.Artifacts, g.Facts, g.Rule, g.Reason = o.Shown.Artifacts, o.Shown.Facts, o.Shown.Rule, o.Shown.Reason
+	g.Context = o.Context
 	g.OnExpiry, g.Quorum, g.Approvers = o.Rules.OnExpiry, o.Rules.Quorum, o.Rules.Approvers
 	return nil
 }
@@ -218,6 +225,7 @@ func Prepare(o Opening) (Prepared, error) {
 	}
 	o.Risk = Risks[rank]
 	o.Rules = o.Rules.Normal()
+	o.Context = bounded(o.Context)
 	body, err := ledger.Encode(&o)
 	return Prepared{o.Requester, body}, err
 }

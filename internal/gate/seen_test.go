@@ -91,6 +91,8 @@ func TestEverythingThatIsReadBeforeADecisionIsInTheDigest(t *testing.T) {
 		"project":   func(g *gate.Gate) { g.Project = "q" },
 		"agent":     func(g *gate.Gate) { g.Agent = "b" },
 		"origin":    func(g *gate.Gate) { g.Origin.Reference = "q" },
+		"run":       func(g *gate.Gate) { g.Origin.Run = "run_1" },
+		"context":   func(g *gate.Gate) { g.Context = []gate.Fact{{Name: "last prompt", Value: "go on"}} },
 		"title":     func(g *gate.Gate) { g.Title = "s" },
 		"summary":   func(g *gate.Gate) { g.Summary = "t" },
 		"action":    func(g *gate.Gate) { g.ProposedAction = "y" },

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"signalbox/internal/fault"
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 	"signalbox/internal/roster"
@@ -19,6 +20,7 @@ import (
 type slide struct {
 	gateView
 	Receipts  []gate.Receipt
+	Run       string      // the run that asks, "" if there is none
 	Approvals int         // so far
 	Needed    int         // approvals that are still needed
 	Refusal   string      // why who looks may not decide, "" when they may
@@ -100,10 +102,18 @@ func (w *Web) loadSlide(r *Request, gateID string) (*slide, error) {
 	return s, w.loadRelated(r.Context(), s)
 }
 
-// loadRelated reads how gates of the same agent were decided before, and what else is in the same
+// loadRelated reads which run asks, how gates of the same agent were decided before, and what else is in the same
 // trace.
 func (w *Web) loadRelated(ctx context.Context, s *slide) (err error) {
 	g := &s.Gate
+	// The agent says which run it is. A run of another workspace is none of its own.
+	if g.Origin.Run != "" {
+		if run, err := w.Runs.Get(ctx, g.Origin.Run); err == nil && run.Workspace == g.Workspace {
+			s.Run = run.ID
+		} else if err != nil && !fault.Is(err, fault.NotFound) {
+			return err
+		}
+	}
 	if id := g.AgentID(); id != "" {
 		// Only decided gates: those that wait say nothing about the agent.
 		for _, status := range []gate.Status{gate.Approved, gate.Rejected} {

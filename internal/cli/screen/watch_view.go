@@ -160,6 +160,15 @@ func describe(g *gate.Gate, width int) []string {
 	for _, artifact := range g.Artifacts {
 		section("Artifact", string(artifact))
 	}
+	section("Run", g.Origin.Run)
+	// Each row is marked, since a text could have the name of another part in it.
+	for _, part := range g.Context {
+		lines = append(lines, faint.of("What led to it, not part of what is approved: "+show.Text(part.Name)))
+		for _, row := range wrapped(part.Value, width-2) {
+			lines = append(lines, faint.of("│ ")+row)
+		}
+		lines = append(lines, "")
+	}
 	section("Gate", g.ID+"\n"+g.Workspace+"/"+g.Agent)
 	return lines
 }
