@@ -38,8 +38,9 @@ type exchange struct {
 	out     *output
 	detach  func() bool // lets the provider's reply outlive the client (PRX-28); once only
 	began   time.Time
-	record  called // what will be recorded of the call
-	prefix  string // the part of the path that is ours, with the agent's key if it is there
+	beside  []gated // the calls of the reply that are allowed, for the gate of the others
+	record  called  // what will be recorded of the call
+	prefix  string  // the part of the path that is ours, with the agent's key if it is there
 }
 
 const (

@@ -24,7 +24,7 @@ var toldFolder = regexp.MustCompile(`^[ \t-]*(?:Primary w|W)` + lineMark + `(/.*
 // only those count that are neither the model's nor the result of a tool, which may hold the words of
 // anybody; in those of Anthropic's form the two cannot be told apart, so none counts.
 func folderOf(f *form.Form, said form.Said) (folder string) {
-	texts := textsOf(said.System)
+	texts := form.Texts(said.System)
 	told := bytes.Contains(said.Listed, []byte(lineMark)) || bytes.Contains(said.Listed, []byte(tagMark[1:]))
 	if told && f != form.Messages {
 		var messages []struct {
@@ -34,7 +34,7 @@ func folderOf(f *form.Form, said form.Said) (folder string) {
 		_ = wire.UnmarshalPart(said.Listed, &messages) // a text, or something that the provider refuses
 		for _, m := range messages {
 			if m.Role == "system" || m.Role == "developer" || m.Role == "user" {
-				texts = append(texts, textsOf(m.Content)...)
+				texts = append(texts, form.Texts(m.Content)...)
 			}
 		}
 	}
@@ -54,21 +54,4 @@ func folderOf(f *form.Form, said form.Said) (folder string) {
 		}
 	}
 	return folder
-}
-
-// textsOf are the texts of a message: one text, or those of its parts.
-func textsOf(content wire.Raw) (all []string) {
-	if text, ok := wire.Text(content); ok {
-		return []string{text}
-	}
-	var parts []struct {
-		Text wire.Raw `json:"text"`
-	}
-	_ = wire.UnmarshalPart(content, &parts) // what is neither has no text
-	for _, p := range parts {
-		if text, ok := wire.Text(p.Text); ok {
-			all = append(all, text)
-		}
-	}
-	return all
 }

@@ -133,7 +133,7 @@ func (x *exchange) withholdReply(gates []gated, k *kept, opened func()) (*gate.A
 		d.Action = policy.Block
 		return nil, x.refuseCall(d)
 	}
-	return x.openGate(gates, x.toolOpening(gates, k.Body[k.Withheld:]), spec, k)
+	return x.openGate(gates, x.toolOpening(gates, k), spec, k)
 }
 
 // openGate opens the gate of a call and returns the approval that the call has to wait for. The
@@ -156,7 +156,7 @@ func (x *exchange) openGate(gates []gated, o gate.Opening, spec policy.GateSpec,
 	// The address is fixed now, the secret's generation when the gate is resolved (queueCallback).
 	target, _ := x.p.Webhook(x.who.ID)
 	o.Project, o.Agent, o.AgentName, o.Requester, o.Risk = x.project, x.who.ID, x.who.Name, x.who.Actor(), spec.Risk
-	o.Origin = gate.Origin{Protocol: Name, Reference: x.reference(), Callback: target}
+	o.Origin = gate.Origin{Protocol: Name, Reference: x.reference(), Run: gate.AskedBy(x.run), Callback: target}
 	o.Rules = gate.RulesOf(&spec)
 	due, err := gate.Prepare(o)
 	if err != nil {

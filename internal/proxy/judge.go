@@ -48,6 +48,7 @@ func (x *exchange) judgeCalls(ctx context.Context, calls []form.Call, to *ruling
 		x.record.ToolCalls++
 		switch d.Action {
 		case policy.Allow:
+			x.beside = append(x.beside, gated{c, d})
 			// An allowed call is counted with the record of the reply; what shadow rules would have
 			// done is only in the decision.
 			if len(d.Shadow) > 0 {

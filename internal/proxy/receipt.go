@@ -47,8 +47,6 @@ func (p *Proxy) loadAwaited(ctx context.Context) error {
 // result that cannot be written is lost with a log line: every later request of the conversation
 // repeats it, but it is no longer awaited on this node.
 func (p *Proxy) takeResults(x *exchange) {
-	listed := x.q.listed
-	x.q.listed = nil
 	// Most servers await nothing most of the time; do not decode the conversation for it.
 	p.mu.RLock()
 	none := len(p.awaited) == 0
@@ -56,7 +54,7 @@ func (p *Proxy) takeResults(x *exchange) {
 	if none {
 		return
 	}
-	results := resultsOf(listed)
+	results := resultsOf(x.q.listed)
 	found := map[string][]result{}
 	p.mu.Lock()
 	for _, r := range results {

@@ -10,7 +10,8 @@ import (
 )
 
 // request is what rules and the proxy look at in a request to a model. body is set to nil when the
-// request has been sent, so that a call that is held afterwards does not keep it in memory.
+// request has been sent, and listed when a gate has been opened for the reply, so that a call that is
+// held afterwards does not keep it in memory.
 type request struct {
 	form      *form.Form // nil for a batch
 	kind      string

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -16,28 +17,16 @@ const maxShown = 64 << 10
 
 // toolOpening is the gate for the tool calls of a reply: each with its arguments and the rule that asks
 // for a person. The digest covers all withheld bytes, also those that are not shown.
-func (x *exchange) toolOpening(gates []gated, withheld []byte) gate.Opening {
-	o := gate.Opening{Digest: digest(withheld)}
+func (x *exchange) toolOpening(gates []gated, k *kept) gate.Opening {
+	o := gate.Opening{Digest: digest(k.Body[k.Withheld:]), Context: x.context(k)}
+	x.q.listed, x.beside = nil, nil // a call that is held does not keep them in memory
 	var titles []string
 	for _, g := range gates {
-		e := x.policyEvent(&g.Call)
-		e.Read()
-		title := g.Tool
-		if g.Toolset != "" {
-			title = g.Toolset + "/" + g.Tool
-		}
+		name, title := x.titleOf(&g.Call)
 		o.Shown.Facts = append(o.Shown.Facts, gate.Fact{
-			Name: "call", Value: clean(title + " " + g.ID + ", by the rule " + g.decision.Rule),
+			Name: "call", Value: clean(name + " " + g.ID + ", by the rule " + g.decision.Rule),
 		})
-		o.Shown.Artifacts = append(o.Shown.Artifacts, artifact(title, g.Arguments))
-		switch {
-		case e.Command != "":
-			title += ": " + e.Command
-		case e.URL != "":
-			title += ": " + e.URL
-		case e.Path != "":
-			title += ": " + e.Path
-		}
+		o.Shown.Artifacts = append(o.Shown.Artifacts, artifact(name, g.Arguments))
 		titles = append(titles, title)
 	}
 	first := gates[0].decision
@@ -51,9 +40,43 @@ func (x *exchange) toolOpening(gates []gated, withheld []byte) gate.Opening {
 	return o
 }
 
+// titleOf is the name of a call's tool, and the call in a line: with the command, address or path that it
+// is about.
+func (x *exchange) titleOf(c *form.Call) (name, title string) {
+	e := x.policyEvent(c)
+	e.Read()
+	name = c.Tool
+	if c.Toolset != "" {
+		name = c.Toolset + "/" + c.Tool
+	}
+	if about := cmp.Or(e.Command, e.URL, e.Path); about != "" {
+		return name, name + ": " + about
+	}
+	return name, name
+}
+
+// context is what led to a gate: what the person asked last, what the model says in the reply, and the
+// calls beside those that wait. reply is nil if the gate is about the request. What of it is in the
+// conversation is only as true as the client that sends it.
+func (x *exchange) context(reply *kept) []gate.Fact {
+	all := []gate.Fact{{Name: "last message of the person", Value: form.Asked(x.q.listed)}}
+	if reply == nil {
+		return all
+	}
+	if text, err := decompress(reply.Header, reply.Body); err == nil { // it was read before
+		all = append(all, gate.Fact{Name: "words of the model", Value: x.form.Words(text, isEvents(reply.Header))})
+	}
+	var beside []string
+	for _, g := range x.beside {
+		_, title := x.titleOf(&g.Call)
+		beside = append(beside, gate.Title(title)+" (allowed by the rule "+g.decision.Rule+")")
+	}
+	return append(all, gate.Fact{Name: "calls beside it", Value: strings.Join(beside, "\n")})
+}
+
 // promptOpening is the gate for a request. The digest covers the whole body.
 func (x *exchange) promptOpening(d rulebook.Decision) gate.Opening {
-	o := gate.Opening{Digest: digest(x.q.body)}
+	o := gate.Opening{Digest: digest(x.q.body), Context: x.context(nil)}
 	o.Shown.Title = gate.Title(clean("Ask " + x.q.model + ": " + lastLine(x.q.body)))
 	o.Shown.Summary = "A request is about to reach the provider " + x.provider + "."
 	o.Shown.ProposedAction = "Send " + x.kind + " to " + clean(x.q.model)
