@@ -68,8 +68,14 @@ type said struct {
 // hook runs the hook of a CLI with what it says on standard input.
 func hook(t *testing.T, stdin []byte, env []string, args ...string) said {
 	t.Helper()
+	return hookIn(t, "", stdin, env, args...)
+}
+
+// hookIn runs it in a folder, as CLIs do; "" is this one.
+func hookIn(t *testing.T, folder string, stdin []byte, env []string, args ...string) said {
+	t.Helper()
 	cmd := exec.CommandContext(t.Context(), binary, append([]string{"hook"}, args...)...)
-	cmd.Env = append(cleanEnv(), env...)
+	cmd.Dir, cmd.Env = folder, append(cleanEnv(), env...)
 	cmd.Stdin = bytes.NewReader(stdin)
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -96,7 +97,11 @@ func (h *Harness) openGate(ctx context.Context, s *heldStep, past string) (*gate
 	if err != nil {
 		return nil, err
 	}
-	due, err := gate.Prepare(s.opening())
+	o := s.opening()
+	if o.Context, err = h.contextOf(ctx, s); err != nil {
+		return nil, err
+	}
+	due, err := gate.Prepare(o)
 	if err != nil {
 		return nil, err
 	}
@@ -187,15 +192,7 @@ func (s *heldStep) opening() gate.Opening {
 		e.Arguments, _ = e.Payload["arguments"].(map[string]any)
 	}
 	e.Read()
-	title := string(s.Type)
-	switch {
-	case e.Command != "":
-		title = e.Tool + ": " + e.Command
-	case e.Tool != "":
-		title = e.Tool
-	case e.Text != "":
-		title = e.Text
-	}
+	title := titleOf(s.Type, &e)
 	facts := []gate.Fact{{Name: "event", Value: string(s.Type)}, {Name: "session", Value: s.session}}
 	if e.CWD != "" {
 		facts = append(facts, gate.Fact{Name: "folder", Value: e.CWD})
@@ -206,7 +203,9 @@ func (s *heldStep) opening() gate.Opening {
 	v := s.decision.Verdict
 	return gate.Opening{
 		Agent: s.who.ID, AgentName: s.who.Name, Requester: s.who.Actor(), Risk: v.Gate.Risk, Digest: s.digest(),
-		Origin: gate.Origin{Protocol: Name, Reference: s.session},
+		Origin: gate.Origin{
+			Protocol: Name, Reference: s.session, Run: gate.AskedBy(cmp.Or(s.metadata().Run, s.text("run_id"))),
+		},
 		Shown: gate.Shown{
 			Title: gate.Title(title), Summary: e.Text, ProposedAction: title, Facts: facts,
 			Artifacts: []wire.Raw{shown}, Rule: v.Rule, Reason: v.Reason,

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"signalbox/client/ahp"
+	"signalbox/internal/run/process"
 	"signalbox/internal/wire"
 )
 
@@ -209,6 +210,9 @@ func (t *Tool) Read(stdin []byte, getenv func(string) string) (*Call, error) {
 		tool: t, name: g.Tool, input: g.Input,
 		Event: ahp.Event{Type: kind, SessionID: g.Session, AgentID: t.Name, Metadata: g.metadata(t.Name)},
 	}
+	if c.Asks() { // for the person who decides
+		payload(c.Event.Metadata).with("branch", branchOf(g.CWD)).with("run", getenv(process.RunVariable))
+	}
 	switch kind {
 	case ahp.PreAction:
 		arguments, workplace := c.placeCall(g.CWD, getenv(t.place))
@@ -235,7 +239,7 @@ func (t *Tool) Read(stdin []byte, getenv func(string) string) (*Call, error) {
 
 // Variables are the environment variables that Read looks at, for hooks that hand their
 // call over.
-var Variables = []string{toolVariable, threadVariable, folderVariable, projectVariable}
+var Variables = []string{toolVariable, threadVariable, folderVariable, projectVariable, process.RunVariable}
 
 const (
 	toolVariable   = "AGENT_TOOL_NAME"
@@ -263,7 +267,9 @@ func (t *Tool) readDelegate(stdin []byte, getenv func(string) string) (*Call, er
 		session = "amp"
 	}
 	c.Event = ahp.Event{
-		Type: ahp.PreAction, SessionID: session, AgentID: t.Name, Metadata: map[string]any{"hook": t.Name},
+		Type: ahp.PreAction, SessionID: session, AgentID: t.Name,
+		Metadata: payload{"hook": t.Name}.with("branch", branchOf(getenv(folderVariable))).
+			with("run", getenv(process.RunVariable)),
 		Payload: payload{"tool_name": c.name, "arguments": arguments},
 	}
 	return c, nil
