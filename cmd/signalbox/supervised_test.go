@@ -62,6 +62,7 @@ func TestASupervisedRunDoesWhatAPersonDecides(t *testing.T) {
 			if shown := mustRun(t, p.dir, "gates", "show", id); !strings.Contains(shown, "deploy it") {
 				t.Errorf("the person does not see what is asked: %s", shown)
 			}
+			p.wantRun(t, id)
 			waitAsShells(t, "SIGNALBOX_DATA="+p.dir)
 			if status, text, err := p.call(http.MethodPost, "/ops/gates/"+id+"/"+decision, `{"note":"I looked."}`); err != nil ||
 				status != http.StatusOK {
@@ -76,6 +77,22 @@ func TestASupervisedRunDoesWhatAPersonDecides(t *testing.T) {
 	if text, _ := os.ReadFile(log); strings.Count(string(text), "I looked.") != 2 {
 		t.Errorf("the agents are not told why: %s", text)
 	}
+}
+
+// wantRun checks that a gate leads to the run that asks, by the command that it names.
+func (p *process) wantRun(t *testing.T, gateID string) {
+	t.Helper()
+	var runs struct{ Runs []struct{ ID string } }
+	p.get("/runs?status=running", &runs)
+	var g struct{ Origin struct{ Run string } }
+	p.get("/ops/gates/"+gateID, &g)
+	if len(runs.Runs) != 1 || g.Origin.Run != runs.Runs[0].ID {
+		t.Fatalf("the gate is of the run %q, and there are %v", g.Origin.Run, runs)
+	}
+	if shown := mustRun(t, p.dir, "gates", "show", gateID); !strings.Contains(shown, "signalbox runs show "+g.Origin.Run) {
+		t.Errorf("the terminal does not name the run: %s", shown)
+	}
+	mustRun(t, p.dir, "runs", "show", g.Origin.Run)
 }
 
 // waitAsShells waits until hooks wait as shells, and not as processes of ours.
