@@ -19,9 +19,11 @@ type Channel interface {
 	// Target tells this one from others, such as slack:C123. It is kept in the ledger
 	// and holds no secret.
 	Target() string
-	// Buttons reports whether the gate can be decided from here. It is asked anew for each gate,
-	// because channels leave out the buttons of gates of high risk.
+	// Buttons reports whether a gate can be decided from here, if all of it is shown. It is asked anew
+	// for each gate, because channels leave out the buttons of gates of high risk.
 	Buttons(g gate.Gate) bool
+	// Room is how much text a message holds.
+	Room() Room
 	// Send shows the message, or replaces the one that m.Earlier refers to. It returns when ctx ends.
 	// It may be called with the same message again, after a crash even if the first try succeeded.
 	Send(ctx context.Context, m Message) deliver.Result
@@ -63,6 +65,10 @@ type Message struct {
 	// Then is the gate as it was at the event, which is the same on every try.
 	Then gate.Gate
 	Link string // where the gate can be seen
+	// Headline says in one line what happened, and Lines the rest, within the channel's room. They
+	// contain what agents wrote, so the channel has to escape them.
+	Headline string
+	Lines    []Line
 	// Earlier refers to the message that told of the opening, or to the one before this
 	// where only those who are asked are told. It is "" when there is none.
 	Earlier string

@@ -153,7 +153,9 @@ func (n *Notifier) Test(ctx context.Context, by roster.Identity, name string) ([
 func (n *Notifier) sendTest(ctx context.Context, c Channel) TestResult {
 	ctx, cancel := context.WithTimeout(ctx, testTime)
 	defer cancel()
-	got := c.Send(ctx, Message{ID: id.New("delivery"), Number: 1, At: time.Now(), Event: Tested, Link: n.base})
+	m := Message{ID: id.New("delivery"), Number: 1, At: time.Now(), Event: Tested, Link: n.base}
+	m.write(c.Room())
+	got := c.Send(ctx, m)
 	r := TestResult{Channel: c.Name(), Target: c.Target(), Delivered: got.Verdict == deliver.Succeeded}
 	if !r.Delivered {
 		r.Class, r.Text = got.Class, show.Text(got.Text)

@@ -30,7 +30,7 @@ const (
 )
 
 // button is what a button carries: the action, the gate, what of it was shown, and a code that only
-// this server can make for these. So a button cannot be forged, and one of a message that shows
+// this server can make for these, and that no version made which left out a part of the gate. So a button cannot be forged, and one of a message that shows
 // something else than the gate is now decides nothing.
 func (n *Notifier) button(action string, g gate.Gate) string {
 	seen, err := hex.DecodeString(g.ShownDigest())
@@ -60,11 +60,40 @@ func Rejects(data string) bool { return strings.HasPrefix(data, rejectAction+":"
 func (n *Notifier) code(action, gateID string, seen []byte) []byte {
 	h := hmac.New(sha256.New, n.key)
 	// Each part is preceded by its length, so that no two lists of parts are alike.
-	for _, part := range []string{"signalbox button", action, gateID, string(seen)} {
+	for _, part := range []string{"signalbox button under the whole gate", action, gateID, string(seen)} {
 		_ = binary.Write(h, binary.BigEndian, uint64(len(part)))
 		h.Write([]byte(part))
 	}
 	return h.Sum(nil)[:codeSize]
+}
+
+// undecidable says why a gate has no buttons in a channel, "" if it has. A message and a press ask the
+// same, so a button that should not be there decides nothing.
+func undecidable(c Channel, g gate.Gate) string {
+	m := Message{Event: Opened, Gate: g}
+	missing := m.write(c.Room())
+	switch {
+	case missing != "":
+		return "Not decided here: " + missing
+	case !c.Buttons(gate.Gate{}):
+		return "Not decided here: nobody can tell who presses"
+	case !c.Buttons(g):
+		return "Not decided here: its risk is " + g.Risk
+	}
+	return ""
+}
+
+// undecidableIn is undecidable for a kind of channel.
+func (n *Notifier) undecidableIn(kind string, g gate.Gate) string {
+	why := "Not decided here: the channel is not configured any more"
+	for _, c := range n.Channels {
+		if c.Name() == kind {
+			if why = undecidable(c, g); why == "" {
+				return ""
+			}
+		}
+	}
+	return why
 }
 
 // notOurs is what whoever presses an unknown button hears. It does not say whether the gate
@@ -111,6 +140,9 @@ func (n *Notifier) readPress(ctx context.Context, p Press) (v vote, refusal stri
 	}
 	if err != nil {
 		return v, n.explain(err)
+	}
+	if why := n.undecidableIn(p.Channel, g); why != "" {
+		return v, why + ". Nothing was changed; open the gate to decide."
 	}
 	return vote{who, gateID, gate.Ballot{Approve: action == approveAction, Digest: digest}}, ""
 }

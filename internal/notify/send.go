@@ -64,7 +64,8 @@ func (s sender) broken(a deliver.Attempt, err error) deliver.Result {
 	return deliver.Result{Class: "internal", Text: "The gate could not be read. The server's log has the cause."}
 }
 
-// message makes the message for one try. Only an opening has buttons: a reminder refers to it.
+// message makes the message for one try. Only an opening has buttons: a reminder refers to it. Where
+// there might be buttons and are none, the message says why.
 func (n *Notifier) message(ctx context.Context, c Channel, a deliver.Attempt, p payload) (Message, error) {
 	g, err := n.gates.Get(ctx, p.Gate)
 	if err != nil {
@@ -72,20 +73,27 @@ func (n *Notifier) message(ctx context.Context, c Channel, a deliver.Attempt, p 
 	}
 	g.Digest = g.ShownDigest()
 	m := Message{ID: a.ID, Number: a.Number, At: a.At, Event: p.Event, Gate: g, Then: g, Link: n.link(g.ID)}
-	switch p.Event {
-	case Opened:
-		if g.Status == gate.Pending && c.Buttons(g) {
-			m.Approve, m.Reject = n.button(approveAction, g), n.button(rejectAction, g)
-		}
-	case Escalated, Resolved:
+	if p.Event != Opened {
 		if m.Earlier, err = n.earlier(ctx, p, c.Target()); err != nil {
 			return m, err
 		}
 	}
-	if p.Event == Resolved {
+	if p.Event != Resolved {
+		if err := n.fillFromEntry(ctx, &m, p.Entry); err != nil {
+			return m, err
+		}
+	}
+	missing := m.write(c.Room())
+	if p.Event != Opened || g.Status != gate.Pending {
 		return m, nil
 	}
-	return m, n.fillFromEntry(ctx, &m, p.Entry)
+	why := undecidable(c, g)
+	if why == "" {
+		m.Approve, m.Reject = n.button(approveAction, g), n.button(rejectAction, g)
+	} else if missing != "" || c.Buttons(gate.Gate{}) {
+		m.Lines = append(m.Lines, Line{"No buttons", why + ". Open the gate to see all of it and to decide."})
+	}
+	return m, nil
 }
 
 // fillFromEntry fills in what only the entry knows: how the gate was at that moment, and whom a

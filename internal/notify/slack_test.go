@@ -224,9 +224,14 @@ func TestWhoAskedMayNotApproveInSlack(t *testing.T) {
 
 // buttonOf makes what a button carries as press.go says.
 func buttonOf(action string, g gate.Gate) string {
+	return buttonFor("signalbox button under the whole gate", action, g)
+}
+
+// buttonFor is a button with another purpose in its code.
+func buttonFor(purpose, action string, g gate.Gate) string {
 	seen, _ := hex.DecodeString(g.ShownDigest()[:16]) // it is hex
 	mac := hmac.New(sha256.New, key)
-	for _, part := range []string{"signalbox button", action, g.ID, string(seen)} {
+	for _, part := range []string{purpose, action, g.ID, string(seen)} {
 		mac.Write(append([]byte{0, 0, 0, 0, 0, 0, 0, byte(len(part))}, part...))
 	}
 	return action + ":" + g.ID + ":" + base64.RawURLEncoding.EncodeToString(append(seen, mac.Sum(nil)[:14]...))
@@ -275,6 +280,7 @@ func TestAForgedButtonDoesNothing(t *testing.T) {
 			"nothing":                    "",
 			"half a code":                approve[:len(approve)-4],
 			"what version 0.1 made":      "a:" + first + ":AAAAAAAAAAAAAAAAAAAAAA",
+			"under a part of the gate":   buttonFor("signalbox button", "a", n.get(first)),
 			"the code of something else": "a:" + first + ":AAAA" + code[5:],
 		} {
 			b := of2["signalbox_approve"]

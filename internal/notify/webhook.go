@@ -46,6 +46,9 @@ func (w *Webhook) Target() string { return w.target }
 // Buttons are for people.
 func (w *Webhook) Buttons(gate.Gate) bool { return false }
 
+// Room is none: a program gets the gate itself.
+func (w *Webhook) Room() Room { return Room{Size: func(rune) int { return 1 }} }
+
 // Send makes one call. Retries carry the same id and the same body, so that a receiver can tell.
 func (w *Webhook) Send(ctx context.Context, m Message) deliver.Result {
 	told := WebhookBody{Event: m.Event}

@@ -31,14 +31,15 @@ func (c content) page() string {
 	return out.String()
 }
 
-// size counts every character as one: an e-mail has room for as much as the roomiest chat, and the
-// texts are cut to the same lengths everywhere so that people see the same.
-func size(rune) int { return 1 }
+// Room is enough for whatever a gate shows; mail servers take ten times as much.
+func (b *Mailbox) Room() notify.Room {
+	return notify.Room{Most: 1 << 20, Size: func(rune) int { return 1 }}
+}
 
 // compose makes the message and its id. The id follows from the delivery's, so a message that is
 // sent twice is recognised as one by mail readers.
 func (b *Mailbox) compose(m notify.Message) (msg *gomail.Msg, messageID string, err error) {
-	c := content{m.Headline(size), m.Lines(size), m.Link}
+	c := content{m.Headline, m.Lines, m.Link}
 	var plain strings.Builder
 	plain.WriteString(c.Headline + "\n\n")
 	for _, line := range c.Lines {
@@ -62,7 +63,7 @@ func (b *Mailbox) compose(m notify.Message) (msg *gomail.Msg, messageID string, 
 	}
 	msg.SetBulk() // nobody's absence is to be told to us
 	msg.SetDateWithValue(m.At)
-	msg.Subject("[Signalbox] " + c.Headline) // one line, see Message.Headline
+	msg.Subject("[Signalbox] " + c.Headline) // one line, see Message
 	msg.SetBodyString(gomail.TypeTextPlain, plain.String())
 	msg.AddAlternativeString(gomail.TypeTextHTML, c.page())
 	return msg, messageID, nil

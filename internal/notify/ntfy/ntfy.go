@@ -89,14 +89,17 @@ func priority(m notify.Message) int {
 // size is what a character takes of ntfy's 4096 bytes.
 func size(r rune) int { return max(utf8.RuneLen(r), 1) }
 
+// Room leaves some of the 4096 bytes for why something is missing.
+func (t *Topic) Room() notify.Room { return notify.Room{Most: 3800, Size: size} }
+
 // Send publishes a message as JSON, so that nothing of it becomes a header.
 func (t *Topic) Send(ctx context.Context, m notify.Message) deliver.Result {
 	var text strings.Builder
-	for _, line := range m.Lines(size) {
+	for _, line := range m.Lines {
 		text.WriteString(line.Name + ": " + line.Text + "\n")
 	}
 	body, err := wire.Marshal(published{
-		Topic: t.topic.Reveal(), Title: m.Headline(size), Message: strings.TrimSpace(text.String()), Priority: priority(m),
+		Topic: t.topic.Reveal(), Title: m.Headline, Message: strings.TrimSpace(text.String()), Priority: priority(m),
 		Click: m.Link,
 	})
 	if err != nil {

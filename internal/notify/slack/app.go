@@ -66,6 +66,9 @@ func (a *App) Buttons(g gate.Gate) bool {
 	return (a.AppToken.Reveal() != "" || a.SigningSecret.Reveal() != "") && (g.Risk != "high" || a.ButtonsOnHigh)
 }
 
+// Room is that of a message.
+func (a *App) Room() notify.Room { return room() }
+
 // Send posts a message, in a thread for a reminder, or changes the one that told of the
 // opening.
 func (a *App) Send(ctx context.Context, m notify.Message) deliver.Result {

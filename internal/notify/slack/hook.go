@@ -31,6 +31,9 @@ func (h *Hook) Target() string { return HookName }
 // Buttons need an app: Slack would have nobody to tell of a press.
 func (h *Hook) Buttons(gate.Gate) bool { return false }
 
+// Room is that of a message.
+func (h *Hook) Room() notify.Room { return room() }
+
 // Send posts a message. What was posted through a webhook cannot be changed, so an
 // outcome is a message of its own.
 func (h *Hook) Send(ctx context.Context, m notify.Message) deliver.Result {

@@ -1,7 +1,9 @@
 package slack
 
 import (
+	"iter"
 	"strings"
+	"unicode/utf16"
 
 	"signalbox/internal/notify"
 )
@@ -18,8 +20,15 @@ var escaping = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 // escape keeps text from being read as a link or a mention.
 func escape(text string) string { return escaping.Replace(text) }
 
-// size is how many characters a character takes after escaping.
-func size(r rune) int { return len([]rune(escape(string(r)))) }
+// size is how many characters a character takes after escaping, as JavaScript counts them.
+func size(r rune) int { return len(utf16.Encode([]rune(escape(string(r))))) }
+
+// room is how much a message holds. Slack refuses blocks of more than about 11,000 characters in all,
+// with a limit that it does not name.
+func room() notify.Room { return notify.Room{Most: 6000, Size: size} }
+
+// maxSection is how much one section holds.
+const maxSection = 3000
 
 // block is a part of a message, as Slack's Block Kit has it.
 type block map[string]any
@@ -27,10 +36,12 @@ type block map[string]any
 // render makes the blocks of a message, and the text for where blocks are not shown, such as
 // notifications. What agents wrote is in plain_text blocks only: mrkdwn could link and mention.
 func render(m notify.Message) (blocks []block, text string) {
-	text = escape(m.Headline(size))
+	text = escape(m.Headline)
 	blocks = append(blocks, section(plain(text)))
-	for _, line := range m.Lines(size) {
-		blocks = append(blocks, section(plain(line.Name+": "+escape(line.Text))))
+	for _, line := range m.Lines {
+		for piece := range pieces(line.Name + ": " + line.Text) {
+			blocks = append(blocks, section(plain(escape(piece))))
+		}
 	}
 	if mentions := mention(m); mentions != "" {
 		// The ids have been checked to be ids, and nothing else is in this one.
@@ -39,7 +50,24 @@ func render(m notify.Message) (blocks []block, text string) {
 	return append(blocks, actions(m)), text
 }
 
-func section(text block) block { return block{"type": "section", "text": text} }
+// pieces are a text in parts that a section holds.
+func pieces(text string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		used, from := 0, 0
+		for at, r := range text {
+			if used += size(r); used > maxSection {
+				if !yield(text[from:at]) {
+					return
+				}
+				used, from = size(r), at
+			}
+		}
+		yield(text[from:])
+	}
+}
+
+// section is a part of a message. Without expand Slack would fold a long one.
+func section(text block) block { return block{"type": "section", "text": text, "expand": true} }
 
 func plain(text string) block { return block{"type": "plain_text", "text": text, "emoji": false} }
 

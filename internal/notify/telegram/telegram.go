@@ -174,11 +174,14 @@ func size(r rune) int {
 	return max(utf16.RuneLen(r), 1)
 }
 
+// Room leaves some of the 4096 for the headline, the link, mentions, and why there are no buttons.
+func (b *Bot) Room() notify.Room { return notify.Room{Most: 3200, Size: size} }
+
 // render makes the text in Telegram's HTML. What agents wrote is escaped.
 func render(m notify.Message) string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "<b>%s</b>\n", html.EscapeString(m.Headline(size)))
-	for _, line := range m.Lines(size) {
+	fmt.Fprintf(&text, "<b>%s</b>\n", html.EscapeString(m.Headline))
+	for _, line := range m.Lines {
 		fmt.Fprintf(&text, "\n<b>%s:</b> %s", line.Name, html.EscapeString(line.Text))
 	}
 	for _, p := range m.Mentions(Name) {
