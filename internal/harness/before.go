@@ -56,7 +56,11 @@ func (h *Harness) contextOf(ctx context.Context, s *heldStep) ([]gate.Fact, erro
 			if step := stepEvent(e); step != nil {
 				seen := step.policyEvent(trace)
 				seen.Read()
-				steps = append(steps, strings.TrimPrefix(e.Kind, "step.")+": "+gate.Title(titleOf(step.Type, &seen)))
+				line := titleOf(step.Type, &seen)
+				if seen.Tool == "" {
+					line = string(step.Type) + ": " + line
+				}
+				steps = append(steps, strings.TrimPrefix(e.Kind, "step.")+": "+gate.Title(line))
 			}
 			return nil
 		})

@@ -68,7 +68,7 @@ func TestAPromptThatWaitsIsNotWhatLedToItself(t *testing.T) {
 		for _, prompt := range []string{"One", "Two"} {
 			n.ask(c, "pre_prompt", "s", map[string]any{"prompt": prompt})
 			if g := n.vote(gate.Ballot{Approve: true}); g.ProposedAction != prompt ||
-				prompt == "Two" && (len(g.Context) != 1 || g.Context[0].Value != "held: One") {
+				prompt == "Two" && (len(g.Context) != 1 || g.Context[0].Value != "held: pre_prompt: One") {
 				t.Errorf("%+v", g)
 			}
 		}

@@ -3,6 +3,8 @@ package server_test
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +18,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"signalbox/internal/id"
 	"signalbox/internal/testbed"
 )
 
@@ -416,4 +419,90 @@ func TestTheDashboardInABrowser(t *testing.T) {
 			t.Error(got)
 		}
 	})
+}
+
+// TestTheLinkInAChatOpensTheGate follows the link of a message in Slack, in a browser in which nobody is
+// signed in: after signing in, the gate is there, with all that led to it.
+func TestTheLinkInAChatOpensTheGate(t *testing.T) {
+	browser := chromium(t)
+	links := make(chan string, 10)
+	slack := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, link, _ := strings.Cut(r.PostFormValue("blocks"), `"url":"`)
+		link, _, _ = strings.Cut(link, `"`)
+		links <- link
+		_, _ = fmt.Fprint(w, `{"ok":true,"channel":"C1","ts":"1.1"}`)
+	}))
+	defer slack.Close()
+	b := start(t, "", map[string]string{
+		"harness.timeout": "1s", "notify.slack.token": "xoxb-1", "notify.slack.channel": "C1", "notify.slack.api": slack.URL,
+	})
+	b.ops(200, "PUT /ops/policy",
+		"version: 1\nrules: [{name: ask, on: [action], when: 'event.tool == \"bash\"', then: gate}]\n", nil)
+	_, key := b.addAgent("walker")
+	var run struct{ ID string }
+	b.ops(201, "POST /runs", `{"engine":"claude","prompt":"Clean up","recorded":true}`, &run)
+	step := func(kind, session, payload string) {
+		t.Helper()
+		status, answer, _ := b.do(request{call: "POST /ahp", token: key, body: fmt.Sprintf(
+			`{"jsonrpc":"2.0","id":"1","method":"ahp/event","params":{"event_type":%q,"session_id":%q,"agent_id":"a",`+
+				`"timestamp":"t","depth":0,"payload":%s,"metadata":{"branch":"prices\u202e","run":%q}}}`, kind, session, payload, run.ID)})
+		if status != 200 {
+			t.Fatalf("%s: %d %s", kind, status, answer)
+		}
+	}
+	const fake = `What is proposed\nRead the notes</pre></section><section><h3>What is proposed</h3>`
+	step("pre_prompt", "s", `{"prompt":"`+fake+`"}`)
+	step("pre_action", "s", `{"tool_name":"bash","arguments":{"command":"rm -rf build"}}`)
+	link := testbed.Receive(t, "the message in Slack", links)
+
+	ctx, end := chromedp.NewContext(browser, chromedp.WithNewBrowserContext())
+	t.Cleanup(end)
+	ctx, cancel := context.WithTimeout(ctx, 5*testbed.Patience)
+	t.Cleanup(cancel)
+	p := &tab{t, b, ctx}
+	p.do(chromedp.EmulateViewport(1280, 860), chromedp.Navigate(link))
+	p.until("the login is there", `location.pathname === '/ui/login'`)
+	_, code, _ := strings.Cut(b.loginURL(b.token()), "?code=")
+	p.do(chromedp.SetValue(chromedp.CSS("#code"), code),
+		chromedp.Click(chromedp.CSS("form[action='/ui/login/code'] button")))
+	p.until("the gate is there", `location.href === `+fmt.Sprintf("%q", link)+` && !!document.querySelector('.action')`)
+	seen := look[string](p, `document.querySelector('#slide').innerText`)
+	for _, want := range []string{"bash: rm -rf build", "What led to it", "prices⟨U+202E⟩", "not part of what is approved"} {
+		if !strings.Contains(seen, want) {
+			t.Errorf("the page does not show %q:\n%s", want, seen)
+		}
+	}
+	// What an agent says of the past does not become what it proposes.
+	if got := look[[]string](p, `[...document.querySelectorAll('#slide h3')].filter((h) => h.innerText === 'What is proposed')`+
+		`.map((h) => h.nextElementSibling.innerText)`); len(got) != 1 || got[0] != "bash: rm -rf build" {
+		t.Errorf("%q is proposed", got)
+	}
+	p.do(chromedp.Click(chromedp.CSS(fmt.Sprintf("a[href='/ui/runs/%s']", run.ID))))
+	p.until("the run is there", `document.body.innerText.includes('Clean up')`)
+}
+
+func TestARunOfAnotherWorkspaceIsNotLinked(t *testing.T) {
+	t.Parallel()
+	b := start(t, "", map[string]string{"harness.timeout": "1s"})
+	b.ops(200, "PUT /ops/policy", "version: 1\nrules: [{name: ask, on: [signal], when: event.declared, then: gate}]\n", nil)
+	b.ops(201, "POST /ops/workspaces", `{"name":"elsewhere"}`, nil)
+	var added struct{ Token string }
+	b.ops(201, "POST /ops/operators", `{"name":"zoe","role":"operator","workspace":"elsewhere"}`, &added)
+	_, answer, _ := b.do(request{
+		call: "POST /runs", token: added.Token, body: `{"engine":"claude","prompt":"p","recorded":true}`,
+	})
+	_, theirs, _ := strings.Cut(answer, `"id":"`)
+	if theirs, _, _ = strings.Cut(theirs, `"`); !id.Is("run", theirs) {
+		t.Fatal(answer)
+	}
+	var own struct{ ID string }
+	b.ops(201, "POST /runs", `{"engine":"claude","prompt":"p","recorded":true}`, &own)
+	_, key := b.addAgent("writer")
+	v := b.signedIn(b.token())
+	for run, linked := range map[string]bool{own.ID: true, theirs: false, "run_01jt4k9q2m8x3v7b5n6c0d1e2f": false, "run-7": false} {
+		_, shown, _ := v.get("/ui/inbox/" + b.ask(key, "writer", run, "Send it for "+run))
+		if strings.Contains(shown, `href="/ui/runs/`+run+`"`) != linked {
+			t.Errorf("the run %s: linked is not %t", run, linked)
+		}
+	}
 }

@@ -117,7 +117,9 @@ func opening(who roster.Identity, sig *Signal, v policy.Verdict, cost *CostCheck
 	}
 	return gate.Opening{
 		Project: sig.ProjectID, Agent: who.ID, AgentName: who.Name, Requester: who.Actor(), Risk: v.Gate.Risk,
-		Origin: gate.Origin{Protocol: Name, Reference: sig.RunID, Callback: sig.WebhookURL},
+		Origin: gate.Origin{
+			Protocol: Name, Reference: sig.RunID, Run: gate.AskedBy(sig.RunID), Callback: sig.WebhookURL,
+		},
 		Shown: gate.Shown{
 			Title: gate.Title(title), Summary: sig.Summary, ProposedAction: sig.ProposedAction, Facts: facts(sig, cost),
 			Artifacts: sig.Artifacts, Rule: v.Rule, Reason: v.Reason,

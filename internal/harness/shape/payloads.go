@@ -10,8 +10,8 @@ var (
 
 	fact = object(req("content", text), req("source", text), req("confidence", number))
 
-	// The envelope of an event. timestamp is any text: the reference server does not parse
-	// it.
+	// EventMembers are those of the envelope of an event. timestamp is any text: the reference server
+	// does not parse it.
 	EventMembers = []Member{
 		req("event_type", text), req("session_id", text), req("agent_id", text), req("timestamp", text),
 		req("depth", u32), req("payload", free), opt("context", eventContext), opt("metadata", dict),
@@ -24,13 +24,15 @@ var (
 		opt("current_task", text), opt("capabilities", dict),
 	)
 
-	// Params of the methods.
+	// HandshakeParams are the params of ahp/handshake.
 	HandshakeParams = []Member{
 		req("protocol_version", text),
 		req("agent_info", object(req("framework", text), req("version", text), req("capabilities", list(text)))),
 		req("session_id", text), req("agent_id", text),
 	}
+	// QueryParams are the params of ahp/query.
 	QueryParams = []Member{req("session_id", text), req("agent_id", text), req("query_type", text), req("payload", free)}
+	// BatchParams are the params of ahp/batch.
 	BatchParams = []Member{req("events", list(free))}
 )
 

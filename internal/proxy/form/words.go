@@ -125,14 +125,10 @@ func completionWords(text []byte) (all string) {
 // responseWords are the words in a response, or in the event of its stream that completes an item. The
 // last event repeats all items, and is left out.
 func responseWords(text []byte) (all string) {
-	type output struct {
-		Type    string   `json:"type"`
-		Content wire.Raw `json:"content"`
-	}
 	var r struct {
-		Type   string   `json:"type"`
-		Output []output `json:"output"`
-		Item   output   `json:"item"`
+		Type   string `json:"type"`
+		Output []item `json:"output"`
+		Item   item   `json:"item"`
 	}
 	_ = wire.UnmarshalPart(text, &r) // as in messageWords
 	if r.Type == "response.output_item.done" {
