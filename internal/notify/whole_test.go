@@ -61,7 +61,7 @@ func messages(t *testing.T, app, hook *slackAPI, tg *telegramAPI, nt *receiver) 
 // An approval is worth what somebody saw: a message has all of a gate, or no buttons and the reason.
 func TestAMessageShowsAllOfAGateOrHasNoButtons(t *testing.T) {
 	long := `{"type":"diff","name":"a.patch","content":"` + strings.Repeat("+ line\\n", 2000) + `THE END"}`
-	for name, c := range map[string]struct {
+	cases := map[string]struct {
 		open  func(*gate.Opening)
 		shows string // in every channel, and with buttons
 		why   string // there are none
@@ -98,50 +98,49 @@ func TestAMessageShowsAllOfAGateOrHasNoButtons(t *testing.T) {
 			}),
 			shows: "What led to it: last prompt: and so on and",
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			storetest.Each(t, func(t *testing.T, address string) {
-				n, app, hook, tg, nt := startWithChannels(t, address)
-				n.operator("ann", "operator", map[string]string{"slack": "U0ANN", "telegram": "77"})
-				id := n.open(c.open)
-				texts, onSlack, onTelegram := messages(t, app, hook, tg, nt)
-				for channel, text := range texts {
-					if !strings.Contains(text, c.shows) {
-						t.Errorf("%s does not show %.80q:\n%.4000s", channel, c.shows, text)
-					}
-				}
-				if c.why == "" {
-					if len(onSlack) != 3 || len(onTelegram) != 2 || strings.Contains(texts["slack"], "No buttons") {
-						t.Errorf("there are no buttons: %s", texts["slack"])
-					}
-					return
-				}
-				for _, channel := range []string{"slack", "telegram"} {
-					if !strings.Contains(texts[channel], "No buttons: Not decided here: "+c.why+". Open the gate") {
-						t.Errorf("%s does not say why there are no buttons: %.4000s", channel, texts[channel])
-					}
-				}
-				if len(onSlack) != 1 || onSlack["signalbox_open"].URL != base+"/ui/inbox/"+id || len(onTelegram) != 0 {
-					t.Errorf("there are buttons: %v %v", onSlack, onTelegram)
-				}
-				// Even a button that only this server can make decides nothing.
-				for _, action := range []string{"a", "r"} {
-					forged := buttonOf(action, n.get(id))
-					n.press("U0ANN", button{ActionID: map[string]string{"a": "signalbox_approve", "r": "signalbox_reject"}[action], Value: forged})
-					if said := app.next("chat.postEphemeral"); !strings.Contains(said.values["text"], c.why) {
-						t.Errorf("%v", said.values)
-					}
-					tg.Press(77, forged)
-					if said := tg.next("answerCallbackQuery"); !strings.Contains(said.values["text"], c.why) {
-						t.Errorf("%v", said.values)
-					}
-				}
-				if g := n.get(id); g.Status != gate.Pending || len(g.Votes) != 0 {
-					t.Errorf("%+v", g)
-				}
-			})
-		})
 	}
+	storetest.Each(t, func(t *testing.T, address string) {
+		n, app, hook, tg, nt := startWithChannels(t, address)
+		n.operator("ann", "operator", map[string]string{"slack": "U0ANN", "telegram": "77"})
+		for name, c := range cases {
+			id := n.open(c.open)
+			texts, onSlack, onTelegram := messages(t, app, hook, tg, nt)
+			for channel, text := range texts {
+				if !strings.Contains(text, c.shows) {
+					t.Errorf("%s: %s does not show %.80q:\n%.4000s", name, channel, c.shows, text)
+				}
+			}
+			if c.why == "" {
+				if len(onSlack) != 3 || len(onTelegram) != 2 || strings.Contains(texts["slack"], "No buttons") {
+					t.Errorf("%s: there are no buttons: %s", name, texts["slack"])
+				}
+				continue
+			}
+			for _, channel := range []string{"slack", "telegram"} {
+				if !strings.Contains(texts[channel], "No buttons: Not decided here: "+c.why+". Open the gate") {
+					t.Errorf("%s: %s does not say why there are no buttons: %.4000s", name, channel, texts[channel])
+				}
+			}
+			if len(onSlack) != 1 || onSlack["signalbox_open"].URL != base+"/ui/inbox/"+id || len(onTelegram) != 0 {
+				t.Errorf("%s: there are buttons: %v %v", name, onSlack, onTelegram)
+			}
+			// Even a button that only this server can make decides nothing.
+			for action, of := range map[string]string{"a": "signalbox_approve", "r": "signalbox_reject"} {
+				forged := buttonOf(action, n.get(id))
+				n.press("U0ANN", button{ActionID: of, Value: forged})
+				if said := app.next("chat.postEphemeral"); !strings.Contains(said.values["text"], c.why) {
+					t.Errorf("%s: %v", name, said.values)
+				}
+				tg.Press(77, forged)
+				if said := tg.next("answerCallbackQuery"); !strings.Contains(said.values["text"], c.why) {
+					t.Errorf("%s: %v", name, said.values)
+				}
+			}
+			if g := n.get(id); g.Status != gate.Pending || len(g.Votes) != 0 {
+				t.Errorf("%s: %+v", name, g)
+			}
+		}
+	})
 }
 
 // An agent writes what led to a gate, too, and could have it look like what is proposed.
