@@ -58,12 +58,18 @@ func (x *exchange) followUp(g *gate.Gate) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	reply, err := decompress(k.Header, k.Body)
-	if err == nil && isEvents(k.Header) {
-		reply, err = x.form.Whole(reply)
-	}
+	reply, err := x.whole(k)
 	if err != nil {
 		return nil, err
 	}
 	return x.form.Follow(x.asked, reply, g.Outcome())
+}
+
+// whole is a kept reply as one that is no stream, and not compressed.
+func (x *exchange) whole(k *kept) ([]byte, error) {
+	reply, err := decompress(k.Header, k.Body)
+	if err == nil && isEvents(k.Header) {
+		reply, err = x.form.Whole(reply)
+	}
+	return reply, err
 }

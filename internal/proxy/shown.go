@@ -63,8 +63,8 @@ func (x *exchange) context(reply *kept) []gate.Fact {
 	if reply == nil {
 		return all
 	}
-	if text, err := decompress(reply.Header, reply.Body); err == nil { // it was read before
-		all = append(all, gate.Fact{Name: "words of the model", Value: x.form.Words(text, isEvents(reply.Header))})
+	if text, err := x.whole(reply); err == nil { // it was read before
+		all = append(all, gate.Fact{Name: "words of the model", Value: form.Words(text)})
 	}
 	var beside []string
 	for _, g := range x.beside {

@@ -80,8 +80,7 @@ type Form struct {
 	Message func(text, model, gateID string) []byte
 	// follow adds to the members of a request what Follow says.
 	follow func(members map[string]wire.Raw, reply []byte, calls []Call, why string) error
-	words  func(part []byte) string // what a reply, or one event of its stream, says
-	Beat   []byte                   // a frame that keeps a stream alive, and that SDKs skip (PRX-29)
+	Beat   []byte // a frame that keeps a stream alive, and that SDKs skip (PRX-29)
 	// marks are words of which every reply with a call has at least one.
 	marks []string
 }
@@ -99,20 +98,18 @@ var (
 	// Messages is Anthropic's Messages API.
 	Messages = &Form{
 		Name: "messages", Machine: func() Machine { return newMessages() }, Reply: readMessage, Message: messageReply,
-		follow: followMessage, words: messageWords,
-		Beat: []byte("event: ping\ndata: {\"type\": \"ping\"}\n\n"), marks: []string{"tool_use"},
+		follow: followMessage,
+		Beat:   []byte("event: ping\ndata: {\"type\": \"ping\"}\n\n"), marks: []string{"tool_use"},
 	}
 	// Chat is OpenAI's chat completions.
 	Chat = &Form{
 		Name: "chat.completions", Machine: func() Machine { return newChat() }, Reply: readCompletion,
-		Message: completionReply, follow: followCompletion, words: completionWords, Beat: comment,
-		marks: []string{"tool_calls", "function_call"},
+		Message: completionReply, follow: followCompletion, Beat: comment, marks: []string{"tool_calls", "function_call"},
 	}
 	// Responses is OpenAI's Responses API.
 	Responses = &Form{
 		Name: "responses", Machine: func() Machine { return newResponses() }, Reply: readResponse,
-		Message: responseReply, follow: followResponse, words: responseWords, Beat: comment,
-		marks: []string{"_call", "_request"},
+		Message: responseReply, follow: followResponse, Beat: comment, marks: []string{"_call", "_request"},
 	}
 	// comment is a comment of SSE. OpenAI's SDKs give a ping event to the caller as an item.
 	comment = []byte(": waiting\n\n")

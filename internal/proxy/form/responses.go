@@ -20,7 +20,6 @@ type item struct {
 	Arguments string   `json:"arguments"`
 	Input     string   `json:"input"`
 	Action    wire.Raw `json:"action"`
-	Content   wire.Raw `json:"content"`
 	Status    string   `json:"status"`
 }
 

@@ -7,7 +7,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// part is one part of a message, or a piece of one in a stream.
+// part is one part of a message.
 type part struct {
 	Type string   `json:"type"`
 	Text wire.Raw `json:"text"`
@@ -15,7 +15,7 @@ type part struct {
 
 // words is the text of the part, "" if it is of another type than text.
 func (p part) words() string {
-	if !slices.Contains([]string{"text", "text_delta", "input_text", "output_text"}, p.Type) {
+	if !slices.Contains([]string{"text", "input_text", "output_text"}, p.Type) {
 		return ""
 	}
 	text, _ := wire.Text(p.Text)
@@ -71,73 +71,32 @@ func isAdded(text string) bool {
 	return text == "" || text[0] == '<' && strings.HasSuffix(text, end) && strings.Count(text, end) == 1
 }
 
-// Words are what the model says in a reply beside its calls.
-func (f *Form) Words(reply []byte, stream bool) string {
-	if !stream {
-		return strings.TrimSpace(f.words(reply))
-	}
-	var all strings.Builder
-	var frames Frames
-	frames.Push(reply)
-	for frame, ok := frames.Next(); ok; frame, ok = frames.Next() {
-		if frame.Data != nil {
-			all.WriteString(f.words(frame.Data))
-		}
-	}
-	return strings.TrimSpace(all.String())
-}
-
-// messageWords are the words in a message, or in an event of its stream.
-func messageWords(text []byte) string {
-	var m struct {
-		Content []part `json:"content"`
-		Block   part   `json:"content_block"`
-		Delta   part   `json:"delta"`
-	}
-	_ = wire.UnmarshalPart(text, &m) // the reply was read before; an event of another kind has none
-	all := m.Delta.words()
-	for _, p := range append(m.Content, m.Block) {
-		if p.Type == "text" {
-			all += "\n" + p.words()
-		}
-	}
-	return all
-}
-
-// completionWords are the words in a completion, or in a chunk of its stream.
-func completionWords(text []byte) (all string) {
-	type message struct {
-		Content wire.Raw `json:"content"`
-	}
-	var m struct {
-		Choices []struct {
-			Message message `json:"message"`
-			Delta   message `json:"delta"`
-		} `json:"choices"`
-	}
-	_ = wire.UnmarshalPart(text, &m) // as in messageWords
-	for _, c := range m.Choices {
-		all += strings.Join(Texts(c.Message.Content), "\n") + strings.Join(Texts(c.Delta.Content), "")
-	}
-	return all
-}
-
-// responseWords are the words in a response, or in the event of its stream that completes an item. The
-// last event repeats all items, and is left out.
-func responseWords(text []byte) (all string) {
+// Words are what the model says in a reply that is no stream, beside its calls.
+func Words(reply []byte) string {
 	var r struct {
-		Type   string `json:"type"`
-		Output []item `json:"output"`
-		Item   item   `json:"item"`
+		Content []part `json:"content"` // of a message
+		Choices []struct {
+			Message struct {
+				Content wire.Raw `json:"content"`
+			} `json:"message"`
+		} `json:"choices"` // of a completion
+		Output []struct {
+			Type    string   `json:"type"`
+			Content wire.Raw `json:"content"`
+		} `json:"output"` // of a response
 	}
-	_ = wire.UnmarshalPart(text, &r) // as in messageWords
-	if r.Type == "response.output_item.done" {
-		r.Output = append(r.Output, r.Item)
+	_ = wire.UnmarshalPart(reply, &r) // it was read before
+	var all []string
+	for _, p := range r.Content {
+		all = append(all, p.words())
+	}
+	for _, c := range r.Choices {
+		all = append(all, Texts(c.Message.Content)...)
 	}
 	for _, o := range r.Output {
 		if o.Type == "message" {
-			all += "\n" + strings.Join(Texts(o.Content), "\n")
+			all = append(all, Texts(o.Content)...)
 		}
 	}
-	return all
+	return strings.Join(slices.DeleteFunc(all, func(text string) bool { return text == "" }), "\n")
 }
