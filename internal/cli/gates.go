@@ -107,7 +107,7 @@ func printGate(w output.Printer, g gate.Gate) {
 		line("with", string(v.Modified))
 	}
 	if g.ResolvedAt != nil {
-		line("resolved", g.ResolvedAt.Local().Format(time.DateTime)+" by "+g.ResolvedBy)
+		line(g.Word(), g.ResolvedAt.Local().Format(time.DateTime)+" by "+g.ResolvedBy)
 		line("note", g.Note)
 	}
 	for _, r := range g.Receipts {

@@ -95,6 +95,7 @@ func countResolved(e *ledger.Entry) (*Count, error) {
 	switch {
 	case r.Cause == gate.ByExpiry:
 		c.GatesExpired = 1
+	case r.Cause == gate.ByEnd: // nobody has rejected it
 	case r.Status == gate.Approved:
 		c.GatesApproved = 1
 	default:

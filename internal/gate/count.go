@@ -10,11 +10,11 @@ import (
 )
 
 // Readers let rules count the gates of an agent that were rejected (recent.rejections). An
-// expiry that rejects counts as well.
+// expiry that rejects counts as well; a gate that was withdrawn does not.
 func Readers() map[string]rulebook.Reader {
 	return map[string]rulebook.Reader{"gate.resolved": func(e *ledger.Entry) (rulebook.Reading, error) {
 		var b Resolution
-		if err := e.Decode(&b); err != nil || b.Status != Rejected {
+		if err := e.Decode(&b); err != nil || b.Status != Rejected || b.Cause == ByEnd {
 			return rulebook.Reading{}, err
 		}
 		return rulebook.Reading{Facts: []rulebook.Fact{{Agent: b.Agent, What: "rejections", N: 1}}}, nil

@@ -11,6 +11,8 @@ func (g *Gate) Outcome() string {
 		return "A person has to decide this (gate " + g.ID + ")."
 	case g.Cause == ByExpiry && g.Status == Rejected:
 		return "Nobody decided in time; the gate " + g.ID + " has expired."
+	case g.Cause == ByEnd:
+		return "The run that asked has ended; the gate " + g.ID + " was withdrawn."
 	case g.Cause == ByExpiry:
 		return "Nobody decided in time, and the rule approves then (" + g.ID + ")."
 	}
@@ -27,4 +29,12 @@ func (g *Gate) Outcome() string {
 		return text + ": " + g.Note
 	}
 	return text + "."
+}
+
+// Word is how a gate stands, in a word for people.
+func (g *Gate) Word() string {
+	if g.Cause == ByEnd {
+		return "withdrawn"
+	}
+	return string(g.Status)
 }

@@ -94,8 +94,8 @@ func applyOpened(tx *store.Tx, e *ledger.Entry) error {
 			Due: e.At.Add(time.Duration(step.After) * time.Microsecond),
 		})
 	}
-	tx.Exec("INSERT INTO gate_waiting (workspace, risk, opened_seq, project, agent) VALUES ($1, $2, $3, $4, $5)",
-		e.Workspace, risk, e.Seq, o.Project, o.Agent)
+	tx.Exec("INSERT INTO gate_waiting (workspace, risk, opened_seq, project, agent, run) VALUES ($1, $2, $3, $4, $5, $6)",
+		e.Workspace, risk, e.Seq, o.Project, o.Agent, o.Origin.Run)
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/roster"
+	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
 
@@ -187,6 +188,25 @@ func (g *Gates) Settle(tx *ledger.Tx, gateID string, status Status, actor, note 
 		return err
 	}
 	return g.resolve(tx, found, actor, Resolution{Status: status, By: "rule", Cause: ByRule, Note: note})
+}
+
+// Withdraw ends the gates that a run waits for, in the transaction that ends the run: nobody would take
+// their approval.
+func (g *Gates) Withdraw(tx *ledger.Tx, workspace, run string) error {
+	ids, err := store.All(tx.Query, store.Text, "SELECT e.subject FROM gate_waiting w JOIN "+ledger.EntryTable+
+		" ON e.seq = w.opened_seq WHERE w.workspace = $1 AND w.run = $2", workspace, run)
+	for _, id := range ids {
+		found, err := load(tx, id)
+		if err == nil {
+			err = g.resolve(tx, found, "system", Resolution{
+				Status: Rejected, By: "run " + run, Cause: ByEnd, Note: "The run that asked has ended.",
+			})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return err
 }
 
 // resolve ends a gate, and calls the protocol's function in the same transaction. The caller

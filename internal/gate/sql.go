@@ -74,4 +74,6 @@ CREATE INDEX gate_approval_gate ON gate_approval (gate) WHERE uses > 0;
 `, `
 ALTER TABLE gate_vote ADD COLUMN modified {blob};
 ALTER TABLE gate_vote ADD COLUMN digest {text} NOT NULL DEFAULT '';
+`, `
+ALTER TABLE gate_waiting ADD COLUMN run {text} NOT NULL DEFAULT '';
 `}}

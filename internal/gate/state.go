@@ -28,7 +28,8 @@ type Cause string
 const (
 	ByVote   Cause = "vote"
 	ByExpiry Cause = "expiry"
-	ByRule   Cause = "rule" // the protocol that opened it settled it, by a rule
+	ByRule   Cause = "rule"      // the protocol that opened it settled it, by a rule
+	ByEnd    Cause = "withdrawn" // the run that asked has ended, so that nobody would take an approval
 )
 
 // Rules say how a gate is decided. They are part of gate.opened, so a change of the policy

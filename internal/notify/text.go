@@ -110,6 +110,8 @@ func outcome(g gate.Gate) string {
 		return status + ", since nobody decided in time"
 	case gate.ByRule:
 		return status + " by a rule"
+	case gate.ByEnd:
+		return "Withdrawn, since the run that asked has ended"
 	case gate.ByVote:
 	}
 	return status + " by " + g.ResolvedBy

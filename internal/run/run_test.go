@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/gate"
+	"signalbox/internal/gate/gatetest"
 	"signalbox/internal/ledger/ledgertest"
 	"signalbox/internal/roster"
 	"signalbox/internal/run"
@@ -25,7 +27,8 @@ var operator = roster.Identity{ID: "operator_1", Kind: roster.HolderOperator, Na
 // node is a process that records runs.
 type node struct {
 	*ledgertest.Node
-	runs *run.Runs
+	runs  *run.Runs
+	gates *gate.Gates
 }
 
 func start(t testing.TB, address string, options ...func(*run.Options)) *node {
@@ -35,7 +38,7 @@ func start(t testing.TB, address string, options ...func(*run.Options)) *node {
 	for _, option := range options {
 		option(&o)
 	}
-	n := &node{base, run.New(core, o)}
+	n := &node{base, run.New(core, o), core.Gates}
 	n.Run(n.runs.Run)
 	return n
 }
@@ -420,4 +423,50 @@ func TestARunThatCannotBeStartedIsCompleted(t *testing.T) {
 	if err != nil || len(page.Runs) != 1 || page.Runs[0].Events != 1 {
 		t.Errorf("%v %+v", err, page)
 	}
+}
+
+// A gate of a run that has ended is withdrawn, however the run has ended, and those of others wait.
+func TestGatesOfAnEndedRunAreWithdrawn(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address)
+		done, lost, alive := n.open(run.Request{}), n.open(run.Request{}), n.open(run.Request{})
+		gates := map[string]string{}
+		for name, workspaceAndRun := range map[string][2]string{
+			"done": {"default", done.ID}, "lost": {"default", lost.ID}, "alive": {"default", alive.ID},
+			"none": {"default", ""}, "elsewhere": {"other", done.ID}, // whose agent only says so
+		} {
+			gates[name] = gatetest.Open(n.Node, workspaceAndRun[0], gate.Opening{
+				Agent: "agent_1", AgentName: "coder", Requester: "agent:agent_1", Shown: gate.Shown{Title: name},
+				Origin: gate.Origin{Protocol: "harness", Reference: "s", Run: workspaceAndRun[1]},
+			})
+		}
+		want := func(name string, cause gate.Cause) {
+			t.Helper()
+			if g := gatetest.Get(n.Node, n.gates, gates[name]); g.Cause != cause {
+				t.Errorf("the gate of %s ended by %q, want %q: %+v", name, g.Cause, cause, g)
+			}
+		}
+		n.must(n.report(done.ID, 1, 0, started, acted))
+		want("done", "")
+		n.must(n.report(done.ID, 3, 0, completed))
+		n.must(n.report(lost.ID, 1, 0, started))
+		n.must(n.report(alive.ID, 1, 0, started))
+		n.Set(31 * time.Second)
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		n.must(n.runs.Beat(over, alive.ID, run.Pulse{}))
+		if err := run.CompleteLost(n.runs, t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for name, cause := range map[string]gate.Cause{
+			"done": gate.ByEnd, "lost": gate.ByEnd, "alive": "", "none": "", "elsewhere": "",
+		} {
+			want(name, cause)
+		}
+		_, err := n.gates.Vote(t.Context(), operator, gates["done"], gate.Ballot{Approve: true})
+		if fault.From(err).Code != fault.AlreadyResolved {
+			t.Errorf("a withdrawn gate was decided: %v", err)
+		}
+		n.WantClean()
+	})
 }

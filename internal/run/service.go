@@ -260,6 +260,11 @@ func (s *Runs) append(tx *ledger.Tx, by reporter, run string, r row, from int64,
 		}
 		tx.Append(ledger.Event{Workspace: r.workspace, Kind: e.kind, Actor: by.actor, Subject: run, Trace: run, Body: body})
 	}
+	if r.status != Running && len(events) > 0 {
+		if err := s.core.Gates.Withdraw(tx, r.workspace, run); err != nil {
+			return Orders{}, err
+		}
+	}
 	if reason := r.overBudget(today, s.Daily); reason != "" && r.stop == "" && r.status == Running {
 		r.stop = reason
 		tx.Append(ledger.Event{

@@ -48,7 +48,7 @@ func gateOutcome(g gate.Gate) outcome {
 		return outcome{g.Status, awaiting}
 	case g.Cause == gate.ByExpiry:
 		return outcome{g.Status, "Gate expired"}
-	case g.Cause == gate.ByRule:
+	case g.Cause == gate.ByRule || g.Cause == gate.ByEnd:
 		return outcome{g.Status, explain("Gate "+string(g.Status)+" by rule", g.Note)}
 	}
 	return outcome{g.Status, explain("Gate "+string(g.Status)+" by operator", g.Note)}

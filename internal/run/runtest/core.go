@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"signalbox/internal/clock"
+	"signalbox/internal/gate"
 	"signalbox/internal/ledger/ledgertest"
 	"signalbox/internal/protocol"
 	"signalbox/internal/roster"
@@ -15,11 +16,16 @@ import (
 // that runs need. Nothing runs yet: tests start what they are about.
 func Open(t testing.TB, address string) (*ledgertest.Node, protocol.Core) {
 	t.Helper()
-	// Only what runs stand on: timers, the roster, and runs themselves.
+	// Only what runs stand on: timers, the roster, gates, and runs themselves.
 	n := ledgertest.Open(t, address, nil, []ledgertest.Part{
 		{Migrations: clock.Migrations, Projection: clock.Projection()},
 		{Migrations: roster.Migrations, Projection: roster.Projection()},
+		{Migrations: gate.Migrations, Projection: gate.Projection()},
 		{Migrations: run.Migrations, Projection: run.Projection()},
 	})
-	return n, protocol.Core{DB: n.DB, Ledger: n.Ledger, Now: n.Now, Log: slog.New(slog.DiscardHandler)}
+	log := slog.New(slog.DiscardHandler)
+	agents := roster.New(roster.Options{DB: n.DB, Ledger: n.Ledger, Now: n.Now, Log: log})
+	return n, protocol.Core{
+		DB: n.DB, Ledger: n.Ledger, Gates: gate.New(n.DB, n.Ledger, agents, log), Now: n.Now, Log: log,
+	}
 }
