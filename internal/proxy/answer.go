@@ -111,7 +111,7 @@ func (x *exchange) pendingHeader(gateID string) {
 
 // answerPending answers a call that cannot be held any longer with an error that its SDK answers by
 // sending it again after the pause, which joins the same gate (PRX-33).
-func (x *exchange) answerPending(gateID string, pause int) error {
+func (x *exchange) answerPending(gateID string, pause int) {
 	f := newFailure(http.StatusServiceUnavailable,
 		gate.Awaiting+" ("+gateID+"). Send the same request again to wait for the decision.")
 	f.gate, f.retry = gateID, pause
@@ -119,7 +119,6 @@ func (x *exchange) answerPending(gateID string, pause int) error {
 		x.pendingHeader(gateID)
 	}
 	x.writeFailure(f)
-	return nil
 }
 
 // answerRefused answers a call whose gate has ended without an approval: nobody decided in time, or a

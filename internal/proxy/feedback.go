@@ -31,11 +31,11 @@ func (x *exchange) tellModel(g *gate.Gate) (next *gate.Approval, done bool, err 
 	if err != nil {
 		return nil, false, nil //nolint:nilerr // the client is told instead
 	}
-	q := request{form: x.form, kind: x.kind, provider: x.provider, body: body}
-	if q.read(x.rules.messages) != nil {
-		return nil, false, nil
+	x.q = request{form: x.form, kind: x.kind, provider: x.provider, body: body}
+	if err := x.q.read(x.rules.messages); err != nil {
+		return nil, true, err // cannot be: we have written it
 	}
-	x.q, x.asked, x.past = q, body, g.ID
+	x.asked, x.past = body, g.ID
 	x.told++
 	x.record.ToolCalls = 0
 	if d := x.decidePrompt(); d.Action != policy.Allow {

@@ -93,9 +93,9 @@ func Projection() ledger.Projection {
 			"proxy_thread (agent, id)",
 		),
 		Apply: map[string]ledger.Apply{
-			kindHeld:      ledger.ApplyBody(applyHeld),
-			kindReleased:  ledger.ApplyBody(applyReleased),
-			kindReturned:  ledger.ApplyBody(func(tx *store.Tx, e *ledger.Entry, b *returned) {
+			kindHeld:     ledger.ApplyBody(applyHeld),
+			kindReleased: ledger.ApplyBody(applyReleased),
+			kindReturned: ledger.ApplyBody(func(tx *store.Tx, e *ledger.Entry, b *returned) {
 				askedAs(b.Agent, b.Call).ReturnUse(tx, e.Subject)
 			}),
 			kindReceipted: ledger.ApplyBody(applyReceipted),

@@ -42,7 +42,8 @@ func (x *exchange) settleGate(a *gate.Approval) (next *gate.Approval, done bool,
 		x.answerAccepted(g.ID)
 		return nil, true, nil
 	case g.Status == gate.Pending:
-		return nil, true, x.answerPending(g.ID, pauseOf(x.r.Context()))
+		x.answerPending(g.ID, pauseOf(x.r.Context()))
+		return nil, true, nil
 	case g.Status == gate.Approved && x.isRetry(g.ID):
 		return nil, true, x.releaseReply(&g, true)
 	// Before the outcome: a rejection, too, holds for its window only.
