@@ -22,6 +22,7 @@ const (
 	DuplicateRun       Code = "duplicate_run_id"
 	AlreadyResolved    Code = "already_resolved"
 	NotWhatWasShown    Code = "not_what_was_shown"
+	NotAllShown        Code = "not_all_shown"
 	TooLarge           Code = "too_large"
 	UnsupportedMedia   Code = "unsupported_media_type"
 	Cancelled          Code = "cancelled"
@@ -103,6 +104,9 @@ var Catalogue = []Meaning{
 	{AlreadyResolved, 409, "Somebody was first: the gate is decided, and stays so. `details` says by whom."},
 	{NotWhatWasShown, 409, "The vote names the digest of something else than the gate is now. `details.differs` says " +
 		"what differs, `details.digest` is that of the gate. Nothing was changed; show the gate again, and decide."},
+	{NotAllShown, 409, "The gate shows only the beginning of what is decided, and the approval does not say so. " +
+		"`details.unshown` lists what is not shown, `details.unseen` is the number that an approval names. Nothing was " +
+		"changed; download the rest, or approve it unseen."},
 	{TooLarge, 413, "The body is over the limit that the message names."},
 	{UnsupportedMedia, 415, "The body is of a type that the call does not take."},
 	{Cancelled, 499, "The caller went away before the work began. Nothing was changed."},

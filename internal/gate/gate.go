@@ -37,6 +37,8 @@ type Shown struct {
 	Artifacts      []wire.Raw `json:"artifacts,omitzero"`
 	Rule           string     `json:"rule,omitzero"`
 	Reason         string     `json:"reason,omitzero"` // why the rule wants a decision
+	// Unshown are the artifacts of which Prepare has left only the beginning.
+	Unshown []Unshown `json:"unshown,omitzero"`
 }
 
 // maxTitle is the longest title.
@@ -78,6 +80,8 @@ type Opening struct {
 	// Digest is the SHA-256 of what is held, in hex. Without one it is that of what is
 	// shown, as it stands in the entry.
 	Digest string `json:"action_digest,omitzero"`
+
+	attached map[int]attached // artifacts that Prepare has to make, by their index
 }
 
 // expiry is when a gate that the entry opens expires, nil for never.
@@ -111,6 +115,7 @@ type Gate struct {
 	Facts          []Fact     `json:"facts,omitempty"`
 	Artifacts      []wire.Raw `json:"artifacts"`
 	Context        []Fact     `json:"context,omitempty"` // what led to it; not part of what is approved
+	Unshown        []Unshown  `json:"unshown,omitempty"` // of the artifacts
 	Rule           string     `json:"rule"`
 	Reason         string     `json:"reason"`
 	Risk           string     `json:"risk"`
@@ -172,6 +177,7 @@ func (g *Gate) fill(e *ledger.Entry) error {
 	g.Title, g.Summary, g.ProposedAction = o.Shown.Title, o.Shown.Summary, o.Shown.ProposedAction
 	g.Artifacts, g.Facts, g.Rule, g.Reason = o.Shown.Artifacts, o.Shown.Facts, o.Shown.Rule, o.Shown.Reason
 	g.Context = o.Context
+	g.Unshown = o.Shown.Unshown
 	g.OnExpiry, g.Quorum, g.Approvers = o.Rules.OnExpiry, o.Rules.Quorum, o.Rules.Approvers
 	return nil
 }
@@ -214,6 +220,7 @@ func (g *Gates) OnResolved(protocol string, fn func(tx *ledger.Tx, resolved Gate
 type Prepared struct {
 	requester string
 	body      ledger.Body
+	kept      [][]byte // artifacts that are not shown whole
 }
 
 // Prepare does all of the work that can be done before the transaction, in which only one
@@ -226,17 +233,24 @@ func Prepare(o Opening) (Prepared, error) {
 	o.Risk = Risks[rank]
 	o.Rules = o.Rules.Normal()
 	o.Context = bounded(o.Context)
+	kept, err := o.keepLong()
+	if err != nil {
+		return Prepared{}, err
+	}
 	body, err := ledger.Encode(&o)
-	return Prepared{o.Requester, body}, err
+	return Prepared{o.Requester, body, kept}, err
 }
 
 // Open opens the gate in the caller's transaction. The id is the caller's to make
 // (NewID).
 func (p Prepared) Open(tx *ledger.Tx, gateID, workspace, trace string) {
-	tx.Append(ledger.Event{
-		Workspace: workspace, Kind: "gate.opened", Actor: p.requester, Subject: gateID, Trace: trace,
-		Body: p.body,
-	})
+	entry := ledger.Event{Workspace: workspace, Kind: kindKept, Actor: p.requester, Subject: gateID, Trace: trace}
+	for _, content := range p.kept {
+		entry.Body = content
+		tx.Append(entry)
+	}
+	entry.Kind, entry.Body = "gate.opened", p.body
+	tx.Append(entry)
 }
 
 // NewID makes the id of a gate.

@@ -1,7 +1,12 @@
 package gate
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
 	"net/http"
+	"strconv"
 	"time"
 
 	"signalbox/internal/roster"
@@ -25,6 +30,7 @@ type (
 		Modified wire.Raw `json:"modified,omitzero"`
 		For      string   `json:"for,omitempty"`
 		Digest   string   `json:"digest,omitempty"`
+		Unseen   int64    `json:"unseen,omitempty" doc:"the bytes that the gate does not show, to approve it nonetheless"`
 	}
 	// Delegation lets another operator cast one's votes.
 	Delegation struct {
@@ -52,8 +58,14 @@ func (g *Gates) Routes() []wire.Route {
 			Handle: wire.Answer(http.StatusOK, g.getGate),
 		},
 		{
+			Method: "GET", Path: "/ops/gates/{id}/artifacts/{number}", Auth: wire.Viewer,
+			Summary: "Download an artifact, also one that the gate does not show whole; the first is number 1",
+			Media:   "application/octet-stream", Handle: g.getArtifact,
+		},
+		{
 			Method: "POST", Path: "/ops/gates/{id}/approve", Auth: wire.Viewer,
-			Summary: "Approve; 409 already_resolved when somebody was first, not_what_was_shown for another digest",
+			Summary: "Approve; 409 already_resolved when somebody was first, not_what_was_shown for another digest, " +
+				"not_all_shown for a part that the gate does not show",
 			Request: Decision{}, Answer: Gate{}, Handle: g.decide(true),
 		},
 		{
@@ -86,6 +98,30 @@ func (g *Gates) getGates(r *http.Request) (GatePage, error) {
 
 func (g *Gates) getGate(r *http.Request) (Gate, error) { return g.Show(r.Context(), r.PathValue("id")) }
 
+// getArtifact sends the bytes as they are, for a browser to save and never to show.
+func (g *Gates) getArtifact(w http.ResponseWriter, r *http.Request) error {
+	number, _ := strconv.Atoi(r.PathValue("number")) // 0 is no artifact either
+	content, err := g.Artifact(r.Context(), r.PathValue("id"), number)
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(content)
+	h := w.Header()
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("Content-Disposition", fmt.Sprintf(`attachment; filename="%s-artifact-%d.bin"`, r.PathValue("id"), number))
+	h.Set("Content-Length", strconv.Itoa(len(content)))
+	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Repr-Digest", "sha-256=:"+base64.StdEncoding.EncodeToString(sum[:])+":") // RFC 9530
+	h.Set("ETag", `"`+hex.EncodeToString(sum[:])+`"`)
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(downloadTime))
+	_, err = w.Write(content)
+	return err
+}
+
+// downloadTime is how long a download may take: the largest over a slow line.
+const downloadTime = 10 * time.Minute
+
 // decide casts a vote. A decision may come without a body.
 func (g *Gates) decide(approve bool) wire.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
@@ -96,7 +132,7 @@ func (g *Gates) decide(approve bool) wire.Handler {
 			}
 		}
 		found, err := g.Vote(r.Context(), roster.From(r.Context()), r.PathValue("id"),
-			Ballot{approve, d.Note, d.Modified, d.For, d.Digest})
+			Ballot{approve, d.Note, d.Modified, d.For, d.Digest, d.Unseen})
 		if err != nil {
 			return err
 		}

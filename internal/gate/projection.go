@@ -25,6 +25,7 @@ type (
 		// Modified and Digest are what the decision would carry, and what its caster was shown.
 		Modified wire.Raw `json:"modified,omitzero"`
 		Digest   string   `json:"digest,omitzero"`
+		Unseen   int64    `json:"unseen,omitzero"` // bytes that the caster knew not to be shown
 	}
 	escalated struct {
 		Step Step  `json:"step"`

@@ -31,6 +31,7 @@ type seen struct {
 	Facts          []Fact     `json:"facts,omitempty"`
 	Artifacts      []wire.Raw `json:"artifacts,omitempty"`
 	Context        []Fact     `json:"context,omitempty"`
+	Unshown        []Unshown  `json:"unshown,omitempty"`
 	Rule           string     `json:"rule,omitempty"`
 	Reason         string     `json:"reason,omitempty"`
 	Risk           string     `json:"risk"`
@@ -48,8 +49,9 @@ type seen struct {
 func (g *Gate) seen(votes []Vote) wire.Raw {
 	s := seen{
 		ID: g.ID, Workspace: g.Workspace, Project: g.Project, Agent: g.Agent, Origin: g.Origin, Title: g.Title,
-		Summary: g.Summary, ProposedAction: g.ProposedAction, Facts: g.Facts, Artifacts: g.Artifacts, Rule: g.Rule,
-		Context: g.Context, Reason: g.Reason, Risk: g.Risk, ActionDigest: g.ActionDigest, Quorum: g.Quorum, Approvers: g.Approvers,
+		Summary: g.Summary, ProposedAction: g.ProposedAction, Facts: g.Facts, Artifacts: g.Artifacts,
+		Context: g.Context, Unshown: g.Unshown, Rule: g.Rule, Reason: g.Reason, Risk: g.Risk, ActionDigest: g.ActionDigest,
+		Quorum: g.Quorum, Approvers: g.Approvers,
 		OnExpiry: g.OnExpiry, ApprovedAs: carried(votes, true), RejectedAs: carried(votes, false),
 	}
 	if g.ExpiresAt != nil {

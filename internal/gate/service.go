@@ -24,6 +24,8 @@ type Ballot struct {
 	// Digest is that of what the operator was shown (Gate.ShownDigest), or its beginning. If the gate
 	// is something else, the vote is refused. Only programs leave it out.
 	Digest string
+	// Unseen is how many bytes of what is decided the operator was not shown, as Gate.Unseen counts them.
+	Unseen int64
 }
 
 // CheckReason refuses a rejection without a reason, which is all that the agent learns from.
@@ -62,6 +64,9 @@ func (g *Gate) admit(b Ballot) (modified wire.Raw, err error) {
 	if err := g.CheckSeen(b.Digest); err != nil {
 		return nil, err
 	}
+	if err := g.checkUnseen(b); err != nil {
+		return nil, err
+	}
 	return b.join(g.Votes)
 }
 
@@ -96,7 +101,7 @@ func (g *Gates) Cast(tx *ledger.Tx, by roster.Identity, gateID string, b Ballot)
 	}
 	tx.Append(ledger.Event{
 		Workspace: found.Workspace, Kind: "gate.voted", Actor: by.Actor(), Subject: gateID, Trace: found.Trace,
-		Body: voted{operator.Name, by.Name, b.Approve, b.Note, modified, b.Digest},
+		Body: voted{operator.Name, by.Name, b.Approve, b.Note, modified, b.Digest, b.Unseen},
 	})
 	found.Votes = append(found.Votes, Vote{Operator: operator.Name, CastBy: by.Name, Approve: b.Approve})
 	status := found.opening.Rules.Tally(found.Votes)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"signalbox/internal/gate"
@@ -197,9 +196,6 @@ func (s *heldStep) opening() gate.Opening {
 	if e.CWD != "" {
 		facts = append(facts, gate.Fact{Name: "folder", Value: e.CWD})
 	}
-	if len(shown) > maxShown { // an operator reads the beginning, and the digest binds all of it
-		shown = wire.AppendText(nil, strings.ToValidUTF8(string(shown[:maxShown]), "")+"…")
-	}
 	v := s.decision.Verdict
 	return gate.Opening{
 		Agent: s.who.ID, AgentName: s.who.Name, Requester: s.who.Actor(), Risk: v.Gate.Risk, Digest: s.digest(),
@@ -207,12 +203,9 @@ func (s *heldStep) opening() gate.Opening {
 			Protocol: Name, Reference: s.session, Run: gate.AskedBy(cmp.Or(s.metadata().Run, s.text("run_id"))),
 		},
 		Shown: gate.Shown{
-			Title: gate.Title(title), Summary: e.Text, ProposedAction: title, Facts: facts,
+			Title: gate.Title(title), Summary: gate.Excerpt(e.Text), ProposedAction: gate.Excerpt(title), Facts: facts,
 			Artifacts: []wire.Raw{shown}, Rule: v.Rule, Reason: v.Reason,
 		},
 		Rules: gate.RulesOf(v.Gate),
 	}
 }
-
-// maxShown is how much of a payload an operator is shown. The digest binds all of it.
-const maxShown = 64 << 10 // bytes of a payload

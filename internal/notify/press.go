@@ -73,6 +73,8 @@ func undecidable(c Channel, g gate.Gate) string {
 	m := Message{Event: Opened, Gate: g}
 	missing := m.write(c.Room())
 	switch {
+	case len(g.Unshown) > 0: // it takes a second step
+		return "Not decided here: a part of it is too long to be shown"
 	case missing != "":
 		return "Not decided here: " + missing
 	case !c.Buttons(gate.Gate{}):
@@ -186,7 +188,7 @@ func (n *Notifier) explain(err error) string {
 	switch e.Code {
 	case fault.NotFound:
 		return notOurs
-	case fault.NotWhatWasShown:
+	case fault.NotWhatWasShown, fault.NotAllShown:
 		return e.Message
 	case fault.AlreadyResolved, fault.Forbidden, fault.Conflict, fault.InvalidPayload:
 		return e.Message + " Nothing was changed."

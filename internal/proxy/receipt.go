@@ -102,5 +102,10 @@ func (p *Proxy) takeResults(x *exchange) {
 	}()
 }
 
-// shownResult is a result as the receipt shows it, cut to a readable length.
-func shownResult(r result) wire.Raw { return artifact(r.id, r.content) }
+// maxShown is how many bytes of a result a receipt has. Nobody decides by it.
+const maxShown = 64 << 10
+
+// shownResult is a result as the receipt shows it.
+func shownResult(r result) wire.Raw {
+	return gate.NewArtifact(r.id, r.content[:min(len(r.content), maxShown)])
+}

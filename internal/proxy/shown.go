@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"strings"
@@ -9,14 +8,10 @@ import (
 	"signalbox/internal/gate"
 	"signalbox/internal/proxy/form"
 	"signalbox/internal/rulebook"
-	"signalbox/internal/wire"
 )
 
-// maxShown is how many bytes of a tool call, a request or a result an operator is shown.
-const maxShown = 64 << 10
-
 // toolOpening is the gate for the tool calls of a reply: each with its arguments and the rule that asks
-// for a person. The digest covers all withheld bytes, also those that are not shown.
+// for a person. The digest covers all withheld bytes.
 func (x *exchange) toolOpening(gates []gated, k *kept) gate.Opening {
 	o := gate.Opening{Digest: digest(k.Body[k.Withheld:]), Context: x.context(k)}
 	x.q.listed, x.beside = nil, nil // a call that is held does not keep them in memory
@@ -26,7 +21,7 @@ func (x *exchange) toolOpening(gates []gated, k *kept) gate.Opening {
 		o.Shown.Facts = append(o.Shown.Facts, gate.Fact{
 			Name: "call", Value: clean(name + " " + g.ID + ", by the rule " + g.decision.Rule),
 		})
-		o.Shown.Artifacts = append(o.Shown.Artifacts, artifact(name, g.Arguments))
+		o.Attach(name, g.Arguments)
 		titles = append(titles, title)
 	}
 	first := gates[0].decision
@@ -34,7 +29,7 @@ func (x *exchange) toolOpening(gates []gated, k *kept) gate.Opening {
 	if len(gates) > 1 {
 		o.Shown.Title = fmt.Sprintf("%d calls: %s", len(gates), o.Shown.Title)
 	}
-	o.Shown.ProposedAction = clean(strings.Join(titles, "\n"))
+	o.Shown.ProposedAction = gate.Excerpt(clean(strings.Join(titles, "\n")))
 	o.Shown.Summary = "The model " + clean(x.q.model) + " wants this done. Approve or reject all of it."
 	o.Shown.Rule, o.Shown.Reason = first.Rule, clean(first.Reason)
 	return o
@@ -85,7 +80,7 @@ func (x *exchange) promptOpening(d rulebook.Decision) gate.Opening {
 		{Name: "tools", Value: clean(strings.Join(x.q.tools, ", "))},
 		{Name: "bytes", Value: fmt.Sprint(len(x.q.body))},
 	}
-	o.Shown.Artifacts = []wire.Raw{artifact("request", x.q.body)}
+	o.Attach("request", x.q.body)
 	o.Shown.Rule, o.Shown.Reason = d.Rule, clean(d.Reason)
 	return o
 }
@@ -97,17 +92,6 @@ func lastLine(body []byte) string {
 		text = text[i+1:]
 	}
 	return text
-}
-
-// artifact shows bytes under a name: JSON as it is, anything else, and JSON that is too long, as text
-// that is cut. NUL is replaced, in escapes too, since PostgreSQL stores none.
-func artifact(name string, text []byte) wire.Raw {
-	content := wire.Raw(bytes.ReplaceAll(text, []byte(`\u0000`), []byte(`\ufffd`)))
-	if len(content) > maxShown || !form.IsObject(content) {
-		content = wire.AppendText(nil, clean(strings.ToValidUTF8(string(text[:min(len(text), maxShown)]), "")))
-	}
-	out := append([]byte(`{"type":"json","name":`), wire.AppendText(nil, clean(name))...)
-	return append(append(append(out, `,"content":`...), content...), '}')
 }
 
 // clean makes text fit for a record: valid UTF-8 without NUL. What agents and models write may have

@@ -164,6 +164,7 @@ func TestWorkspacesAreWalls(t *testing.T) {
 			{"GET /ops/gates", "GET /ops/gates?workspace=default", "", 200, 0},
 			{"GET /ops/gates", "GET /ops/gates?agent=" + secret, "", 200, 0},
 			{"GET /ops/gates/{id}", "GET /ops/gates/gate_x", "", 404, 0},
+			{"GET /ops/gates/{id}/artifacts/{number}", "GET /ops/gates/gate_x/artifacts/1", "", 404, 0},
 			{"POST /ops/gates/{id}/approve", "POST /ops/gates/gate_x/approve", "", 404, 0},
 			{"POST /ops/gates/{id}/reject", "POST /ops/gates/gate_x/reject", "", 404, 0},
 			{"POST /ops/login", "POST /ops/login", "", 201, 1},
