@@ -244,13 +244,16 @@ func Prepare(o Opening) (Prepared, error) {
 // Open opens the gate in the caller's transaction. The id is the caller's to make
 // (NewID).
 func (p Prepared) Open(tx *ledger.Tx, gateID, workspace, trace string) {
-	entry := ledger.Event{Workspace: workspace, Kind: kindKept, Actor: p.requester, Subject: gateID, Trace: trace}
+	// Who follows a trace does not want to read all that is kept, so that has none.
 	for _, content := range p.kept {
-		entry.Body = content
-		tx.Append(entry)
+		tx.Append(ledger.Event{
+			Workspace: workspace, Kind: kindKept, Actor: p.requester, Subject: gateID, Body: content,
+		})
 	}
-	entry.Kind, entry.Body = "gate.opened", p.body
-	tx.Append(entry)
+	tx.Append(ledger.Event{
+		Workspace: workspace, Kind: "gate.opened", Actor: p.requester, Subject: gateID, Trace: trace,
+		Body: p.body,
+	})
 }
 
 // NewID makes the id of a gate.

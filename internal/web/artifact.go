@@ -7,109 +7,65 @@ import (
 	"regexp"
 	"strings"
 
+	"signalbox/internal/gate"
 	"signalbox/internal/wire"
 )
 
 // artifact is something that an agent has attached, made safe to look at: nothing of it is run,
 // and nothing is fetched.
 type artifact struct {
-	Number int
-	Type   string // text, markdown, json, diff, image, link
-	Title  string
-	Text   string        // of text, json and link
-	HTML   template.HTML // of markdown
-	Image  template.URL  // of an image, as a data: address
-	Link   string        // where a link leads, "" when it may not be one
-	Diff   []diffRow
+	gate.Artifact
+	Number   int
+	HTML     template.HTML // of markdown
+	Image    template.URL  // of an image, as a data: address
+	Link     string        // where a link leads, "" when it may not be one
+	Diff     []diffRow
+	Cut      *gate.Unshown // what is not shown, nil when all of it is
+	Download string        // where the bytes are
 }
 
-// maxArtifact is how many bytes of a gate's artifacts are shown. A page must stay light; the entry
-// has all of it.
-const maxArtifact = 24 << 10
-
-// readArtifact finds out what an artifact is. What is not known is shown as JSON, and never left
-// out: people decide by what they see.
-func readArtifact(number int, raw wire.Raw, most int) artifact {
-	var known struct {
-		Type    string `json:"type"`
-		Title   string `json:"title"`
-		Name    string `json:"name"`
-		Content any    `json:"content"`
-		URL     string `json:"url"`
-	}
-	// The fallback shows everything as JSON, so that an unknown form hides nothing.
-	a := artifact{Number: number + 1, Type: "json", Text: limitTo(most, pretty(raw))}
-	var text string
-	if wire.UnmarshalPart(raw, &text) == nil {
-		a.Type, a.Text = "text", limitTo(most, text)
-		return a
-	}
-	if wire.UnmarshalPart(raw, &known) != nil || known.Type == "" {
-		return a
-	}
-	a.Title = known.Title
-	if a.Title == "" {
-		a.Title = known.Name
-	}
-	content, isText := known.Content.(string)
-	// Some agents put the address of an image or a link into "url".
-	if content == "" {
-		content = known.URL
-		isText = isText || known.URL != ""
-	}
-	if !isText {
-		return a
-	}
-	a.fill(strings.ToLower(known.Type), content, most)
-	return a
-}
-
-// fill shows the content by its type.
-func (a *artifact) fill(kind, content string, most int) {
-	switch kind {
-	case "text", "plain", "log", "code":
-		a.Type, a.Text = "text", limitTo(most, content)
-	case "markdown", "md":
-		a.Type, a.HTML = "markdown", markdown(limitTo(most, content))
+// readArtifact prepares an artifact for the template "artifact".
+func readArtifact(raw wire.Raw) artifact {
+	a := artifact{Artifact: gate.ReadArtifact(raw)}
+	switch content := a.Text; a.Type {
 	case "json":
-		a.Type, a.Text = "json", limitTo(most, pretty(content))
-	case "diff", "patch":
-		a.Type, a.Diff = "diff", sideBySide(limitTo(most, content))
+		a.Text = pretty(content)
+	case "markdown":
+		a.HTML = markdown(content)
+	case "diff":
+		a.Diff = sideBySide(content)
 	// An image that would have to be fetched is shown as its address, and not as a link: following it
 	// would tell its server who decides, and when.
 	case "image":
-		if at, ok := dataImage(content); ok {
-			a.Type, a.Image = "image", at
-		} else {
-			a.Type, a.Text = "link", content
+		image, ok := dataImage(content)
+		if a.Image = image; !ok {
+			a.Type = "link"
 		}
-	case "url", "link":
-		a.Type, a.Text, a.Link = "link", content, webLink(content)
+	case "link":
+		a.Link = webLink(content)
 	}
+	return a
 }
 
-// limit cuts what is too long for a page, and says so.
-func limit(text string) string { return limitTo(maxArtifact, text) }
+// maxText is how many bytes of a text are on a page that nobody decides by.
+const maxText = 24 << 10
 
-// limitTo cuts to most bytes, never inside of a character, and says where all of it is.
-func limitTo(most int, text string) string {
-	if len(text) <= most {
+// limit cuts to maxText, never inside of a character, and says where all of it is.
+func limit(text string) string {
+	if len(text) <= maxText {
 		return text
 	}
-	return strings.ToValidUTF8(text[:most], "") + "\n… (cut here; the ledger's entry has all of it)"
+	return strings.ToValidUTF8(text[:maxText], "") + "\n… (cut here; the ledger's entry has all of it)"
 }
 
 // dataForm is an image that carries its own bytes. SVG is not among them, because it can contain
 // scripts and links.
 var dataForm = regexp.MustCompile(`^data:image/(png|jpeg|gif|webp);base64,([A-Za-z0-9+/=\s]+)$`)
 
-// maxImage is the largest image that is shown, in bytes as encoded.
-const maxImage = 64 << 10
-
 // dataImage is the data: address of an image, if it is one of the allowed kinds and decodes.
 func dataImage(content string) (template.URL, bool) {
 	parts := dataForm.FindStringSubmatch(content)
-	if parts == nil || len(content) > maxImage {
+	if parts == nil {
 		return "", false
 	}
 	// Base64 is often wrapped, which browsers do not accept in an attribute.

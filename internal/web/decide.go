@@ -3,6 +3,7 @@ package web
 import (
 	"cmp"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -35,6 +36,7 @@ func ballot(r *Request) (gate.Ballot, error) {
 	b := gate.Ballot{
 		Note: r.Field("note"), For: r.Field("for"), Digest: cmp.Or(r.Field("digest"), nothingShown),
 	}
+	b.Unseen, _ = strconv.ParseInt(r.Field("unseen"), 10, 64) // 0 if the box is not ticked
 	switch r.Field("do") {
 	// A modification is an approval with other content; the protocol checks that content.
 	case "approve", "modify":
@@ -113,12 +115,39 @@ type bulk struct {
 // leftOut is a gate that will not be touched, and why: somebody decided it, or this person may
 // not.
 type leftOut struct {
-	Title, Why string
+	ID, Title, Why string
 }
 
-// maxBulk is how many gates can be decided at once: as many as a page shows, since nobody has
-// looked at more.
-const maxBulk = inboxRows
+const (
+	// maxBulk is how many gates can be decided at once: as many as a page shows, since nobody has
+	// looked at more.
+	maxBulk = inboxRows
+	// maxBulkBytes is how many bytes of gates the question shows.
+	maxBulkBytes = 4 << 20
+)
+
+// alone says why a gate is not decided together with others, nil if it may be.
+func alone(g *gate.Gate) error {
+	switch {
+	case g.Risk == "high":
+		return fault.New(fault.Conflict, "A gate of high risk is decided on its own page.")
+	case len(g.Unshown) > 0:
+		return fault.New(fault.Conflict, "It is too long to be shown here whole, and is decided on its own page.")
+	}
+	return nil
+}
+
+// sizeOf is how many bytes of a page a gate takes.
+func sizeOf(g *gate.Gate) int {
+	size := len(g.Summary) + len(g.ProposedAction)
+	for _, f := range g.Facts {
+		size += len(f.Value)
+	}
+	for _, raw := range g.Artifacts {
+		size += len(raw)
+	}
+	return size
+}
 
 // askBulk lists what will be done, and what cannot be, and asks for confirmation.
 func (w *Web) askBulk(r *Request) (Result, error) {
@@ -131,18 +160,23 @@ func (w *Web) askBulk(r *Request) (Result, error) {
 		return Result{},
 			fault.New(fault.InvalidRequest, "That is %d gates; at most %d are decided at once.", len(ids), maxBulk)
 	}
-	page, room := bulk{Approve: r.Field("do") == "approve", Query: r.Field("query")}, maxArtifact
+	page, room := bulk{Approve: r.Field("do") == "approve", Query: r.Field("query")}, maxBulkBytes
 	for _, id := range ids {
 		g, err := w.visible(r, id)
 		if err != nil {
 			return Result{}, err
 		}
 		// Said before, and not after, the person has confirmed.
-		if err := g.Admits(r.Who, page.Approve); err != nil {
-			page.Left = append(page.Left, leftOut{g.Title, messageOf(err)})
+		err = cmp.Or(g.Admits(r.Who, page.Approve), alone(&g))
+		if err == nil && sizeOf(&g) > room {
+			err = fault.New(fault.TooLarge, "It did not fit on this page. Decide it on its own.")
+		}
+		if err != nil {
+			page.Left = append(page.Left, leftOut{g.ID, g.Title, messageOf(err)})
 			continue
 		}
-		page.Gates = append(page.Gates, newGateView(g, &room))
+		room -= sizeOf(&g)
+		page.Gates = append(page.Gates, newGateView(g))
 	}
 	verb := map[bool]string{true: "Approve ", false: "Reject "}[page.Approve]
 	return Result{
@@ -166,6 +200,16 @@ func (w *Web) doBulk(r *Request) (Result, error) {
 	if len(ids) > maxBulk {
 		return Result{To: to},
 			fault.New(fault.InvalidRequest, "That is %d gates; at most %d are decided at once.", len(ids), maxBulk)
+	}
+	// Before anything is decided, since the question leaves these out: somebody made the form by hand.
+	for _, id := range ids {
+		g, err := w.visible(r, id)
+		if err == nil {
+			err = alone(&g)
+		}
+		if err != nil {
+			return Result{To: to}, fault.New(fault.From(err).Code, "%s: %s Nothing was changed.", short(id), messageOf(err))
+		}
 	}
 	done, before, problems := 0, 0, []string{}
 	for _, id := range ids {

@@ -163,7 +163,7 @@ func (w *Web) loadEntry(r *Request) (any, error) {
 	case len(v.Body) > 0:
 		v.Text = cutBody(pretty(v.Body), seq)
 	default:
-		v.Text = cutBody(base64.StdEncoding.EncodeToString(v.RawBody), seq)
+		v.Text = cutBody(base64.StdEncoding.EncodeToString(v.RawBody[:min(len(v.RawBody), maxBody)]), seq)
 	}
 	if why, err := w.Book.Explain(r.Context(), seq); err == nil { // most entries are no decisions
 		v.Why = &why

@@ -145,14 +145,13 @@ func (l *letter) read() {
 		Attachments []mailFile `json:"attachments"`
 	}
 	if wire.UnmarshalPart(l.Payload, &p) != nil {
-		l.Context = limit(pretty(l.Payload))
+		l.Context = pretty(l.Payload)
 		return
 	}
-	text, _ := wire.Text(p.Message)
-	l.Text = limit(text)
+	l.Text, _ = wire.Text(p.Message)
 	// An empty context is not worth a box.
 	if len(p.Context) > 0 && string(p.Context) != "null" && string(p.Context) != "{}" {
-		l.Context = limit(pretty(p.Context))
+		l.Context = pretty(p.Context)
 	}
 	l.Files = p.Attachments
 }

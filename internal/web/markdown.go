@@ -36,7 +36,7 @@ func markdown(source string) (shown template.HTML) {
 		}
 	}()
 	// Checked before parsing: the cost is in the parser.
-	if strings.Count(source, "[") > maxLinks {
+	if len(source) > maxText || strings.Count(source, "[") > maxLinks {
 		return plainText(source)
 	}
 	var out bytes.Buffer

@@ -144,9 +144,9 @@ func endless(n int) map[string]string {
 
 // TestMarkdownStaysLight: pages have room for 24 KiB of Markdown, however deep it is.
 func TestMarkdownStaysLight(t *testing.T) {
-	for name, source := range endless(maxArtifact) {
+	for name, source := range endless(maxText) {
 		t.Run(name, func(t *testing.T) {
-			if out := string(markdown(source)); len(out) > 6*maxArtifact {
+			if out := string(markdown(source)); len(out) > 6*maxText {
 				t.Errorf("%d bytes come of %d", len(out), len(source))
 			}
 		})
@@ -206,9 +206,9 @@ func FuzzMarkdown(f *testing.F) {
 
 // BenchmarkMarkdown takes as much Markdown as a page shows, of the worst kinds.
 func BenchmarkMarkdown(b *testing.B) {
-	all := endless(maxArtifact)
+	all := endless(maxText)
 	all["an_ordinary_text"] = strings.Repeat("## What I did\n\nI *moved* [the file](https://example.com/x) to `b.go`:\n"+
-		"\n- one\n- two\n\n```go\nx := 1\n```\n\n", 300)[:maxArtifact]
+		"\n- one\n- two\n\n```go\nx := 1\n```\n\n", 300)[:maxText]
 	all["a_line"] = "Done."
 	for name, source := range all {
 		b.Run(name, func(b *testing.B) {

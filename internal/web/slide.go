@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -40,9 +41,8 @@ type gateView struct {
 	Artifacts []artifact
 }
 
-// newGateView prepares a gate for the template "shown". left is how many bytes of artifacts
-// the page still takes: many small ones make a page as heavy as a large one.
-func newGateView(g gate.Gate, left *int) gateView {
+// newGateView prepares a gate for the template "shown".
+func newGateView(g gate.Gate) gateView {
 	g.Digest = g.ShownDigest()
 	s := gateView{Gate: g}
 	for _, fact := range g.Facts {
@@ -57,8 +57,12 @@ func newGateView(g gate.Gate, left *int) gateView {
 		}
 	}
 	for i, raw := range g.Artifacts {
-		s.Artifacts = append(s.Artifacts, readArtifact(i, raw, *left))
-		*left = max(0, *left-len(raw))
+		a := readArtifact(raw)
+		a.Number, a.Download = i+1, fmt.Sprintf("/ops/gates/%s/artifacts/%d", g.ID, i+1)
+		s.Artifacts = append(s.Artifacts, a)
+	}
+	for i, u := range g.Unshown {
+		s.Artifacts[u.Artifact-1].Cut = &g.Unshown[i]
 	}
 	return s
 }
@@ -79,9 +83,8 @@ func (w *Web) loadSlide(r *Request, gateID string) (*slide, error) {
 	if err != nil {
 		return nil, err
 	}
-	left := maxArtifact
 	s := &slide{
-		gateView: newGateView(g, &left), Modify: modifiable(&g), Operator: r.May(roster.Operator),
+		gateView: newGateView(g), Modify: modifiable(&g), Operator: r.May(roster.Operator),
 		Approvals: gate.People(g.Votes, true),
 	}
 	s.Needed = max(0, g.Quorum-s.Approvals)
@@ -152,13 +155,17 @@ func (s *slide) Share() int { return 100 * min(s.Approvals, s.Gate.Quorum) / max
 // Here reports whether an entry is about the gate itself.
 func (s *slide) Here(e ledger.Entry) bool { return e.Subject == s.Gate.ID }
 
+// maxEdited is the longest payload that a page offers for changes, in bytes.
+const maxEdited = 64 << 10
+
 // modifiable is a starting point for what an operator may say instead of a plain yes, "" where the
 // protocol has no place for it.
 func modifiable(g *gate.Gate) string {
 	switch g.Origin.Protocol {
-	// A step can be approved with other arguments; the artifact is the step's payload.
+	// A step can be approved with other arguments; the artifact is the step's payload. What is longer
+	// than a form is edited elsewhere.
 	case "ahp":
-		if len(g.Artifacts) == 1 {
+		if len(g.Artifacts) == 1 && len(g.Artifacts[0]) <= maxEdited && len(g.Unshown) == 0 {
 			return pretty(wire.Raw(show.JSON(g.Artifacts[0]))) // a form sends back what stands in it
 		}
 	// An escalation can be answered with another action; a plan is approved as it is or not at all.

@@ -31,18 +31,27 @@ func TestArtifactsAreShownByType(t *testing.T) {
 		{`{"type":"text","content":{"a":1}}`, "json", "{\n  \"type\": \"text\",\n  \"content\": {\n    \"a\": 1\n  }\n}", ""},
 		{`[1]`, "json", "[\n  1\n]", ""},
 	} {
-		a := readArtifact(0, wire.Raw(c.raw), maxArtifact)
+		a := readArtifact(wire.Raw(c.raw))
 		if a.Type != c.kind || a.Text != c.text || a.Link != c.link {
 			t.Errorf("%s: %+v", c.raw, a)
 		}
 	}
-	if a := readArtifact(0, wire.Raw(`{"type":"image","content":"data:image/png;base64,iVBORw0KGgo="}`),
-		maxArtifact); a.Type != "image" || a.Image == "" {
+	if a := readArtifact(wire.Raw(`{"type":"image","content":"data:image/png;base64,iVBORw0KGgo="}`)); a.Type !=
+		"image" || a.Image == "" {
 		t.Errorf("%+v", a)
 	}
-	if a := readArtifact(0, wire.Raw(`{"type":"text","content":"`+strings.Repeat("x", 2*maxArtifact)+`"}`),
-		maxArtifact); len(a.Text) > maxArtifact+100 || !strings.Contains(a.Text, "cut here") {
-		t.Error("a long text is not cut")
+	if a := readArtifact(wire.Raw(`{"type":"text","content":"` + strings.Repeat("x", 1<<20) + `"}`)); len(a.Text) != 1<<20 {
+		t.Error("a text of 1 MiB is not whole")
+	}
+}
+
+// An agent could make every look at its gate cost hundreds of megabytes.
+func TestNoJSONMakesAPageManyTimesAsLong(t *testing.T) {
+	for _, depth := range []int{1, 8, 16, 17, 200} {
+		text := strings.Repeat("[", depth) + strings.Repeat("1,", 1<<19) + "1" + strings.Repeat("]", depth)
+		if got := pretty(text); len(got) > 4*len(text) || strings.Count(got, "1") != 1<<19+1 {
+			t.Errorf("lists in %d lists: %d bytes become %d", depth, len(text), len(got))
+		}
 	}
 }
 

@@ -144,7 +144,8 @@ func money(usd float64) string {
 	return fmt.Sprintf("$%.2f", usd)
 }
 
-// pretty is JSON with a line for each member. What is not JSON stays as it is.
+// pretty is JSON with a line for each member. What is not JSON stays as it is, and so does what lists in
+// lists would make many times as long.
 func pretty(raw any) string {
 	var text []byte
 	switch raw := raw.(type) {
@@ -153,7 +154,11 @@ func pretty(raw any) string {
 	default:
 		text = []byte(fmt.Sprintf("%s", raw))
 	}
-	if out, ok := wire.Indent(text); ok {
+	const deep, growth = 16, 4
+	if len(text) > maxText && wire.Depth(text) > deep {
+		return string(text)
+	}
+	if out, ok := wire.Indent(text); ok && len(out) <= growth*max(len(text), maxText) {
 		return string(out)
 	}
 	return string(text)
