@@ -60,7 +60,7 @@ func openTerminal(t *testing.T, columns, rows uint16, args ...string) *terminal 
 	}
 	defer func() { _ = screen.Close() }()
 	term.side = side
-	term.cmd.Env = append(cleanEnv(), "TERM=xterm-256color")
+	term.cmd.Env = append(cleanEnv(), "TERM=xterm-256color", "PAGER=less", "LESS=")
 	term.cmd.Stdin, term.cmd.Stdout, term.cmd.Stderr = screen, screen, screen
 	term.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := term.cmd.Start(); err != nil {
@@ -167,7 +167,7 @@ func TestGatesAreDecidedOnATerminal(t *testing.T) {
 		term.sees("Say why")
 		term.types("Birds nest in it\r")
 		term.sees("Rejected:")
-		term.types("/" + strings.Repeat("\x7f", len("hedge")) + "\ra")
+		term.types("/" + strings.Repeat("\x7f", len("hedge")) + "\r  a") // to the end of the gate
 		term.sees("enter does it")
 		term.types("\x03") // leaves, and decides nothing
 		term.ends()

@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"net/url"
 	"strings"
 	"time"
@@ -48,16 +50,50 @@ func newGatesLs(a *command.App) *command.Command {
 }
 
 // newGatesShow prints everything that the decision will be based on. It prints no part
-// of it shortened: an approval is given to the digest of all of it.
+// of it shortened: an approval is given to the digest of all of it. What the gate itself does not show
+// is named, and can be had with --artifact.
 func newGatesShow(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "show GATE_ID", Short: "Show a gate with everything that the decision is about",
-		Args: command.Exactly(1, "the id of a gate, from `signalbox gates ls`"),
+		Args:    command.Exactly(1, "the id of a gate, from `signalbox gates ls`"),
+		Example: "  signalbox gates show gate_01…\n  signalbox gates show gate_01… --artifact 1 --out request.json",
 	})
+	artifact := c.Flags().Int("artifact", 0, "only the artifact of this number, all of its bytes")
+	out := c.Flags().String("out", "", "the file that gets the artifact")
 	c.RunE = func(c *command.Command, args []string) error {
-		return command.Ask(c.Context(), a, api.Get(api.GatePath(args[0])), printGate)
+		if *artifact > 0 {
+			return showArtifact(c.Context(), a, fmt.Sprintf("%s/artifacts/%d", api.GatePath(args[0]), *artifact), *out)
+		}
+		var g gate.Gate
+		if err := a.Call(c.Context(), api.Get(api.GatePath(args[0])), &g); err != nil {
+			return err
+		}
+		return a.Pages(c.Context(), g, func(w output.Printer) { printGate(w, g) })
 	}
 	return c
+}
+
+// showArtifact shows one artifact, of which the gate may show only the beginning. A file and a pipe get
+// its bytes, a terminal gets them as text that is made visible.
+func showArtifact(ctx context.Context, a *command.App, path, file string) error {
+	if file != "" || !output.IsTerminal(a.Out) {
+		return a.Download(ctx, api.Get(path), file, "sha256sum")
+	}
+	client, err := a.Client()
+	if err != nil {
+		return err
+	}
+	res, err := client.Do(ctx, api.Get(path))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }()
+	content, err := io.ReadAll(res.Body)
+	if err != nil {
+		return api.BrokeOff(err)
+	}
+	a.Out.Pages(ctx, func(w output.Printer) { w.Print("%s", output.Lines(string(content))) })
+	return nil
 }
 
 // printGate prints a gate. Title, summary, facts and artifacts are an agent's words;
@@ -77,8 +113,13 @@ func printGate(w output.Printer, g gate.Gate) {
 	}
 	line("rule", g.Rule)
 	line("reason", g.Reason)
-	for _, artifact := range g.Artifacts {
-		line("artifact", string(artifact))
+	for i, raw := range g.Artifacts {
+		a := gate.ReadArtifact(raw)
+		line("artifact", strings.TrimSpace(fmt.Sprintf("%d (%s) %s", i+1, a.Type, a.Title)))
+		line(" ", a.Lines())
+	}
+	for _, u := range g.Unshown {
+		line("not shown", fmt.Sprintf("%s; `signalbox gates show %s --artifact %d` shows all of it", u, g.ID, u.Artifact))
 	}
 	if run := g.Origin.Run; run != "" {
 		line("run", run+" (signalbox runs show "+run+")")
@@ -123,7 +164,7 @@ func printGate(w output.Printer, g gate.Gate) {
 	line("digest", g.Digest)
 }
 
-// printShort prints what a gate is about, for who decides without having looked.
+// printShort prints what a gate is about, for a script that decides, or who has looked before.
 func printShort(w output.Printer, g gate.Gate) {
 	w.Field("title", g.Title)
 	w.Field("agent", g.Workspace+"/"+g.Agent)
@@ -137,7 +178,7 @@ func printShort(w output.Printer, g gate.Gate) {
 // newGatesDecide is `approve` or `reject`. Both take several gates, because one cause
 // often opens many. They are decided one by one, each in a transaction of its own.
 func newGatesDecide(a *command.App, approve bool) *command.Command {
-	verb, short := api.Approve, "Approve gates"
+	verb, short := api.Approve, "Approve gates; at a terminal each is shown first"
 	if !approve {
 		verb, short = api.Reject, "Reject gates; the note reaches the agent"
 	}
@@ -153,13 +194,19 @@ func newGatesDecide(a *command.App, approve bool) *command.Command {
 	modified := c.Flags().String("modified", "", "JSON of what to do instead, where the protocol allows it")
 	behalf := c.Flags().String("for", "", "the operator who delegated to you, and whose vote this is")
 	digest := c.Flags().String("digest", "", "what you saw: the digest that `gates show` printed; of one gate")
+	var unseen int64
+	yes := !approve
+	if approve {
+		c.Flags().Int64Var(&unseen, "unseen", 0, "approve although the gate does not show so many bytes; of one gate")
+		c.Flags().BoolVar(&yes, "yes", false, "do not show it and do not ask")
+	}
 	c.RunE = func(c *command.Command, args []string) error {
-		d := gate.Decision{Note: *note, For: *behalf, Digest: *digest}
+		d := gate.Decision{Note: *note, For: *behalf, Digest: *digest, Unseen: unseen}
 		if !approve && strings.TrimSpace(d.Note) == "" {
 			return command.Usage("Say why with --note: the agent reads the reason, and does better next time.")
 		}
-		if d.Digest != "" && len(args) > 1 {
-			return command.Usage("--digest is that of one gate, and these are %d.", len(args))
+		if (d.Digest != "" || d.Unseen != 0) && len(args) > 1 {
+			return command.Usage("--digest and --unseen are those of one gate, and these are %d.", len(args))
 		}
 		if *modified != "" {
 			// The server checks whether the protocol allows changes. Here it is only
@@ -168,19 +215,30 @@ func newGatesDecide(a *command.App, approve bool) *command.Command {
 				return command.Usage("--modified should be JSON, such as '{\"amount\": 10}'.")
 			}
 		}
-		return decide(c.Context(), a, args, verb, d)
+		v := voter{a, verb, nil}
+		if !yes && d.Digest == "" && !a.JSON && output.IsTerminal(a.In) && output.IsTerminal(a.Out) {
+			v.answers = bufio.NewReader(a.In)
+		}
+		return v.decide(c.Context(), args, d)
 	}
 	return c
+}
+
+// voter casts votes of one kind. A person at a terminal is shown each gate and asked.
+type voter struct {
+	*command.App
+	verb    string
+	answers *bufio.Reader // nil if nobody is asked
 }
 
 // decide votes at each of the gates. A gate that cannot be decided (it expired, or
 // somebody else was faster) does not stop the others. Every error is printed; the last
 // one is returned, so that Main prints it and the exit code tells of it.
-func decide(ctx context.Context, a *command.App, ids []string, verb string, d gate.Decision) (failed error) {
+func (v voter) decide(ctx context.Context, ids []string, d gate.Decision) (failed error) {
 	for _, id := range ids {
-		g, err := vote(ctx, a, id, verb, d)
+		g, err := v.vote(ctx, id, d)
 		if err == nil {
-			err = a.Show(g, func(w output.Printer) {
+			err = v.Show(g, func(w output.Printer) {
 				if g.Status == gate.Pending {
 					w.Print("Your vote at %s counts; %d of %d approvals so far.", g.ID, gate.People(g.Votes, true), g.Quorum)
 					return
@@ -189,7 +247,7 @@ func decide(ctx context.Context, a *command.App, ids []string, verb string, d ga
 			})
 		}
 		if err != nil && failed != nil { // the last is said as any other error
-			a.Err.Print("%s", fault.From(failed).Message)
+			v.Err.Print("%s", fault.From(failed).Message)
 		}
 		if err != nil {
 			failed = err
@@ -198,15 +256,41 @@ func decide(ctx context.Context, a *command.App, ids []string, verb string, d ga
 	return failed
 }
 
-// vote reads a gate, prints it in short, and votes on what it printed. With --json the answer has all
-// of the gate.
-func vote(ctx context.Context, a *command.App, id, verb string, d gate.Decision) (g gate.Gate, err error) {
-	if err := a.Call(ctx, api.Get(api.GatePath(id)), &g); err != nil {
+// vote reads a gate, prints it, and votes on what it printed. With --json the answer has all of the
+// gate.
+func (v voter) vote(ctx context.Context, id string, d gate.Decision) (g gate.Gate, err error) {
+	if err := v.Call(ctx, api.Get(api.GatePath(id)), &g); err != nil {
 		return g, err
 	}
 	d.Digest = cmp.Or(d.Digest, g.Digest)
-	if !a.JSON && g.Status == gate.Pending {
-		printShort(a.Out, g)
+	switch {
+	case g.Status != gate.Pending || v.JSON:
+	case v.answers != nil:
+		if err := v.ask(ctx, &g, &d); err != nil {
+			return g, err
+		}
+	default:
+		printShort(v.Out, g)
 	}
-	return g, a.Call(ctx, api.Decide(id, verb, d), &g)
+	return g, v.Call(ctx, api.Decide(id, v.verb, d), &g)
+}
+
+// ask shows all of a gate and asks whether to approve it. Approving what the gate does not show takes
+// its number of bytes.
+func (v voter) ask(ctx context.Context, g *gate.Gate, d *gate.Decision) error {
+	v.Out.Pages(ctx, func(w output.Printer) { printGate(w, *g) })
+	want, unseen := "yes", g.Unseen()
+	if unseen > 0 {
+		want = fmt.Sprint(unseen)
+		for _, u := range g.Unshown {
+			v.Out.Print("Not shown: %s", u.String())
+		}
+	}
+	v.Out.Print("Approve %s? Type %s and Enter; anything else leaves it as it is.", g.ID, want)
+	answer, err := v.answers.ReadString('\n')
+	if err != nil || ctx.Err() != nil || strings.TrimSpace(answer) != want {
+		return fault.New(fault.Cancelled, "%s was not approved. Nothing was changed.", g.ID)
+	}
+	d.Unseen = unseen
+	return nil
 }

@@ -21,6 +21,18 @@ var artifactTypes = map[string]string{
 	"json": "json", "diff": "diff", "patch": "diff", "image": "image", "url": "link", "link": "link",
 }
 
+// Lines is all of the artifact as text, for where there is nothing else.
+func (a Artifact) Lines() string {
+	text := a.Text
+	if a.Type == "json" {
+		text = wire.Pretty(text)
+	}
+	if a.Rest != nil {
+		text += "\n" + wire.Pretty(string(a.Rest))
+	}
+	return text
+}
+
 // NewArtifact shows bytes under a name: a JSON object as it is, anything else as text.
 func NewArtifact(name string, bytes []byte) wire.Raw {
 	kind, content := "json", wire.Raw(bytes)

@@ -30,7 +30,7 @@ type (
 		Modified wire.Raw `json:"modified,omitzero"`
 		For      string   `json:"for,omitempty"`
 		Digest   string   `json:"digest,omitempty"`
-		Unseen   int64    `json:"unseen,omitempty" doc:"the bytes that the gate does not show, to approve it nonetheless"`
+		Unseen   int64    `json:"unseen,omitzero" doc:"the bytes that the gate does not show, to approve it nonetheless"`
 	}
 	// Delegation lets another operator cast one's votes.
 	Delegation struct {

@@ -123,7 +123,8 @@ func TestTheDashboardIsAccessible(t *testing.T) {
 		},
 		{
 			"the question about many", "/ui/inbox",
-			`document.querySelector('.gates input').click(), document.querySelector('.bulk button').click(), true`,
+			`document.querySelectorAll('.gates input').forEach((i) => i.click()), ` +
+				`document.querySelector('.bulk button').click(), true`,
 			`document.querySelector('.bulk-list')`,
 		},
 		{

@@ -144,25 +144,8 @@ func money(usd float64) string {
 	return fmt.Sprintf("$%.2f", usd)
 }
 
-// pretty is JSON with a line for each member. What is not JSON stays as it is, and so does what lists in
-// lists would make many times as long.
-func pretty(raw any) string {
-	var text []byte
-	switch raw := raw.(type) {
-	case string:
-		text = []byte(raw)
-	default:
-		text = []byte(fmt.Sprintf("%s", raw))
-	}
-	const deep, growth = 16, 4
-	if len(text) > maxText && wire.Depth(text) > deep {
-		return string(text)
-	}
-	if out, ok := wire.Indent(text); ok && len(out) <= growth*max(len(text), maxText) {
-		return string(out)
-	}
-	return string(text)
-}
+// pretty is wire.Pretty of anything that is a text.
+func pretty(raw any) string { return wire.Pretty(fmt.Sprintf("%s", raw)) }
 
 // cut is the beginning of a text, on one line, with an ellipsis if something is missing. most
 // counts characters.

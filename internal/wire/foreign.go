@@ -32,6 +32,19 @@ func Indent(text []byte) (Raw, bool) {
 	return out, err == nil
 }
 
+// Pretty is JSON with a line for each member. What is not JSON stays as it is, and so does what lists in
+// lists would make many times as long.
+func Pretty(text string) string {
+	const long, deep, growth = 24 << 10, 16, 4
+	if len(text) > long && Depth([]byte(text)) > deep {
+		return text
+	}
+	if out, ok := Indent([]byte(text)); ok && len(out) <= growth*max(len(text), long) {
+		return string(out)
+	}
+	return text
+}
+
 // Numeral is a number in what Data and ForeignData read, with its digits as they were
 // written.
 type Numeral = stdjson.Number

@@ -142,6 +142,11 @@ func (a *App) Show(v any, text func(w output.Printer)) error {
 	return a.Out.JSON(data)
 }
 
+// Pages is Show with text that may be long: on a terminal it goes through a pager.
+func (a *App) Pages(ctx context.Context, v any, text func(w output.Printer)) error {
+	return a.Show(v, func(w output.Printer) { w.Pages(ctx, text) })
+}
+
 // ReadFile reads a file that was named, or standard input for "-".
 func (a *App) ReadFile(name string) ([]byte, error) {
 	if name == "-" {

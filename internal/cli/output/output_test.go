@@ -56,3 +56,15 @@ func TestATableIsNotFakedByWhatIsInIt(t *testing.T) {
 		t.Errorf("%q, want %q", out.String(), want)
 	}
 }
+
+func TestLinesAreBrokenForAPager(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"": "", "a\n": "a\n", "a": "a\n", "\n\n": "\n\n", "abc\n": "abc\n", "abcd\nx\n": "abc\nd\nx\n",
+		"abcdefg": "abc\ndef\ng\n", "東京都": "東\n京\n都\n", "e\u0301e\u0301e\u0301e": "e\u0301e\u0301e\u0301\ne\n",
+	} {
+		if got := output.Wrap(text, 3); got != want {
+			t.Errorf("%q is broken into %q", text, got)
+		}
+	}
+}

@@ -99,12 +99,11 @@ func wrapped(text string, room int) (lines []string) {
 			if one != "" && wide(one)+wide(strings.TrimRight(word, " ")) > room {
 				lines, one = append(lines, one), ""
 			}
-			for wide(word) > room { // a word that is longer than a line
-				part := fit(word, room)
-				lines, word = append(lines, part), strings.TrimPrefix(word, strings.TrimRight(part, " "))
-				if room < 2 {
+			for part, rest := output.Split(word, room); rest != ""; part, rest = output.Split(word, room) { // longer than a line
+				if part == "" {
 					return lines
 				}
+				lines, word = append(lines, part), rest
 			}
 			one += word
 		}

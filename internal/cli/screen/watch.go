@@ -53,9 +53,12 @@ type watch struct {
 	scroll int
 	more   bool
 
-	asking string // approve, reject or search while somebody types
+	open   reading // what is on the screen
+	asking string // approve, confirm, reject or search while somebody types
+	steps  []step // what has to be confirmed before an approval
 	about  string // the id of the gate that is being approved or rejected
 	seen   string // its digest as it was on the screen
+	unseen int64  // how many bytes of it the gate does not show
 	typed  string
 	search string
 	help   bool
@@ -63,6 +66,12 @@ type watch struct {
 	away   string // why the server cannot be reached
 	ready  bool
 }
+
+// confirm is what is asked before the approval of something that was not shown.
+const confirm = "confirm"
+
+// step is something that was not shown. Who approves nonetheless types how much it is.
+type step struct{ number, text string }
 
 // gatesRead is the result of reading the inbox.
 type gatesRead struct {
@@ -203,11 +212,33 @@ func (w *watch) key(k key) call {
 		w.filter()
 	case "a", "r":
 		if g := w.current(); g != nil {
-			w.about, w.seen = g.ID, g.Digest
-			w.asking, w.typed = map[string]string{"a": api.Approve, "r": api.Reject}[k.name], ""
+			w.about, w.seen, w.unseen, w.typed = g.ID, g.Digest, g.Unseen(), ""
+			w.asking = api.Reject
+			if k.name == "a" {
+				w.approve()
+			}
 		}
 	}
 	return nil
+}
+
+// approve begins an approval. What was not shown is confirmed first: rows that nobody scrolled to, and what
+// the gate itself does not show.
+func (w *watch) approve() {
+	w.asking, w.steps = api.Approve, nil
+	if w.open.digest != w.seen { // it has changed since it was drawn
+		w.asking = ""
+		return
+	}
+	if n := w.open.below(); n > 0 {
+		w.steps = append(w.steps, step{fmt.Sprint(n), fmt.Sprintf("%d lines below were not shown (space scrolls)", n)})
+	}
+	if w.unseen > 0 {
+		w.steps = append(w.steps, step{fmt.Sprint(w.unseen), fmt.Sprintf("The gate does not show %d bytes", w.unseen)})
+	}
+	if len(w.steps) > 0 {
+		w.asking = confirm
+	}
 }
 
 // typing handles a key while a line is typed. A search is applied with every key.
@@ -240,6 +271,11 @@ func (w *watch) answer() call {
 	case verb == "search":
 		w.asking = ""
 		return nil
+	case verb == confirm:
+		w.confirmStep(d.Note)
+		return nil
+	case verb == api.Approve:
+		d.Unseen = w.unseen
 	// Stay in the line, so that the reason can be typed right away.
 	case verb == api.Reject && d.Note == "":
 		w.note = warned.of("Say why: the agent reads the reason, and does better next time.")
@@ -253,10 +289,23 @@ func (w *watch) answer() call {
 	}
 }
 
+// confirmStep takes the number that was typed, and goes on to the next step or to the approval.
+func (w *watch) confirmStep(number string) {
+	if number != w.steps[0].number {
+		w.asking, w.note = "", warned.of("Not approved.")
+		return
+	}
+	w.typed, w.steps = "", w.steps[1:]
+	if len(w.steps) == 0 {
+		w.asking = api.Approve
+	}
+}
+
 // showVote shows the result of a vote. A gate that somebody else decided first is no error.
 func (w *watch) showVote(v voted) {
 	switch {
-	case fault.Is(v.err, fault.AlreadyResolved), fault.Is(v.err, fault.NotWhatWasShown):
+	case fault.Is(v.err, fault.AlreadyResolved), fault.Is(v.err, fault.NotWhatWasShown),
+		fault.Is(v.err, fault.NotAllShown):
 		w.note = warned.of(show.Text(fault.From(v.err).Message))
 	case v.err != nil:
 		w.note = danger.of(show.Text(fault.From(v.err).Message))

@@ -83,6 +83,8 @@ func (w *watch) foot(width int) string {
 		return fit(" /"+show.Text(w.typed)+cursor, width)
 	case w.asking != "" && w.note != "" && w.typed == "":
 		return fit(" "+w.note+"  "+cursor, width)
+	case w.asking == confirm:
+		return fit(danger.of(" "+w.steps[0].text)+"; type "+w.steps[0].number+" to go on: "+show.Text(w.typed)+cursor, width)
 	case w.asking == api.Approve:
 		return fit(good.of(" Approve")+", with a note if you like; enter does it: "+show.Text(w.typed)+cursor, width)
 	case w.asking == api.Reject:
@@ -123,10 +125,29 @@ func (w *watch) slide(width, height int) []string {
 	if g == nil {
 		return fill(nil, width, height)
 	}
-	all := describe(g, width)
+	if of := fmt.Sprint(g.ID, g.Digest, width); of != w.open.of {
+		w.open = reading{of: of, digest: g.Digest}
+	}
+	if at := output.Since(g.OpenedAt) + expiry(g); at != w.open.at {
+		w.open.at, w.open.rows = at, describe(g, width)
+	}
+	all := w.open.rows
 	w.scroll = min(w.scroll, max(0, len(all)-height))
+	w.open.to = max(w.open.to, w.scroll+height)
 	return fill(all[w.scroll:], width, height)
 }
+
+// reading is the gate that is on the screen, in rows, and how far it was shown. A long one is not
+// made into rows again with every key.
+type reading struct {
+	of, digest string // the gate, in a width
+	at         string // the time that the rows tell
+	rows       []string
+	to         int // how many of them were shown
+}
+
+// below is how many rows have not been shown.
+func (r *reading) below() int { return max(0, len(r.rows)-r.to) }
 
 // describe is everything that the decision is about, in rows: the same content as `gates
 // show`.
@@ -157,8 +178,12 @@ func describe(g *gate.Gate, width int) []string {
 		say := map[bool]string{true: "approved", false: "rejected"}[v.Approve]
 		section("Vote", strings.TrimSpace(v.Operator+" "+say+". "+v.Note+"\n"+string(v.Modified)))
 	}
-	for _, artifact := range g.Artifacts {
-		section("Artifact", string(artifact))
+	for i, raw := range g.Artifacts {
+		a := gate.ReadArtifact(raw)
+		section(fmt.Sprintf("Artifact %d, %s %s", i+1, a.Type, show.Text(a.Title)), a.Lines())
+	}
+	for _, u := range g.Unshown {
+		section("Not shown", u.String())
 	}
 	section("Run", g.Origin.Run)
 	// Each row is marked, since a text could have the name of another part in it.

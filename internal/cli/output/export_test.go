@@ -1,0 +1,4 @@
+package output
+
+// Wrap is wrap, for tests.
+var Wrap = wrap
