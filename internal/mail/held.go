@@ -38,12 +38,12 @@ func (m *Mail) hold(ctx context.Context, l *letter, rules gate.Rules, risk, rule
 			Title: firstLine("Message to "+l.to.String()+": "+l.Subject, 120), Summary: l.Text,
 			ProposedAction: "Deliver the message to " + l.to.String(), Rule: rule, Reason: reason,
 			Facts: []gate.Fact{
-				{Name: "from", Value: l.sender.Address},
-				{Name: "trust", Value: string(l.trust)},
-				{Name: "quarantine", Value: l.meta.Quarantine},
+				{Name: "subject", Value: l.Subject}, {Name: "from", Value: l.sender.Address},
+				{Name: "trust", Value: string(l.trust)}, {Name: "quarantine", Value: l.meta.Quarantine},
 			},
 		},
 	}
+	opening.Attach("payload", l.Payload) // with context and attachments
 	// Outside the transaction, which everybody else waits for.
 	prepared, err := gate.Prepare(opening)
 	if err != nil {

@@ -236,6 +236,11 @@ func TestThePolicySeesEveryMessage(t *testing.T) {
 			!strings.Contains(g.Summary, "the bill") {
 			t.Errorf("%+v %v", g, err)
 		}
+		// All that will be delivered is shown: the payload, with its context, and the subject.
+		if a := gate.ReadArtifact(g.Artifacts[0]); !strings.Contains(a.Text, `"type":"request"`) ||
+			!strings.Contains(a.Text, "the bill") || !slices.Contains(g.Facts, gate.Fact{Name: "subject", Value: "Pay"}) {
+			t.Errorf("%+v %+v", a, g.Facts)
+		}
 		if _, err := n.Gates.Vote(t.Context(), op, g.ID, gate.Ballot{Approve: true}); err != nil {
 			t.Fatal(err)
 		}
