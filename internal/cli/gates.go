@@ -55,8 +55,7 @@ func newGatesLs(a *command.App) *command.Command {
 func newGatesShow(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "show GATE_ID", Short: "Show a gate with everything that the decision is about",
-		Args:    command.Exactly(1, "the id of a gate, from `signalbox gates ls`"),
-		Example: "  signalbox gates show gate_01…\n  signalbox gates show gate_01… --artifact 1 --out request.json",
+		Args: command.Exactly(1, "the id of a gate, from `signalbox gates ls`"),
 	})
 	artifact := c.Flags().Int("artifact", 0, "only the artifact of this number, all of its bytes")
 	out := c.Flags().String("out", "", "the file that gets the artifact")
@@ -119,7 +118,7 @@ func printGate(w output.Printer, g gate.Gate) {
 		line(" ", a.Lines())
 	}
 	for _, u := range g.Unshown {
-		line("not shown", fmt.Sprintf("%s; `signalbox gates show %s --artifact %d` shows all of it", u, g.ID, u.Artifact))
+		line("not shown", fmt.Sprintf("%s; with --artifact %d all of it is", u, u.Artifact))
 	}
 	if run := g.Origin.Run; run != "" {
 		line("run", run+" (signalbox runs show "+run+")")

@@ -261,6 +261,23 @@ func TestAButtonOfAMessageThatShowsSomethingElseDoesNothing(t *testing.T) {
 	})
 }
 
+// A chat shows less than the page, and has no second step.
+func TestWhatIsNotShownWholeHasNoButtons(t *testing.T) {
+	eachSlack(t, func(t *testing.T, n *node, f *slackAPI) {
+		id := n.open(func(o *gate.Opening) { o.Attach("call", make([]byte, gate.MaxWhole+1)) })
+		if _, buttons := read(t, f.next("chat.postMessage").values["blocks"]); len(buttons) != 1 {
+			t.Errorf("there is more than the link: %v", buttons)
+		}
+		n.press("U0ANN", button{ActionID: "signalbox_approve", Value: buttonOf("a", n.get(id))})
+		if said := f.next("chat.postEphemeral"); !strings.Contains(said.values["text"], "Not all that is decided is shown") {
+			t.Errorf("%v", said.values)
+		}
+		if g := n.get(id); g.Status != gate.Pending {
+			t.Errorf("it was decided: %+v", g.Votes)
+		}
+	})
+}
+
 func TestAForgedButtonDoesNothing(t *testing.T) {
 	eachSlack(t, func(t *testing.T, n *node, f *slackAPI) {
 		first, second := n.open(), n.open(func(o *gate.Opening) { o.Shown.Title = "Another" })

@@ -115,7 +115,7 @@ type bulk struct {
 // leftOut is a gate that will not be touched, and why: somebody decided it, or this person may
 // not.
 type leftOut struct {
-	ID, Title, Why string
+	Title, Why string
 }
 
 const (
@@ -172,7 +172,7 @@ func (w *Web) askBulk(r *Request) (Result, error) {
 			err = fault.New(fault.TooLarge, "It did not fit on this page. Decide it on its own.")
 		}
 		if err != nil {
-			page.Left = append(page.Left, leftOut{g.ID, g.Title, messageOf(err)})
+			page.Left = append(page.Left, leftOut{g.Title, messageOf(err)})
 			continue
 		}
 		room -= sizeOf(&g)

@@ -54,11 +54,11 @@ type watch struct {
 	more   bool
 
 	open   reading // what is on the screen
-	asking string // approve, confirm, reject or search while somebody types
-	steps  []step // what has to be confirmed before an approval
-	about  string // the id of the gate that is being approved or rejected
-	seen   string // its digest as it was on the screen
-	unseen int64  // how many bytes of it the gate does not show
+	asking string  // approve, confirm, reject or search while somebody types
+	steps  []step  // what has to be confirmed before an approval
+	about  string  // the id of the gate that is being approved or rejected
+	seen   string  // its digest as it was on the screen
+	unseen int64   // how many bytes of it the gate does not show
 	typed  string
 	search string
 	help   bool
