@@ -29,8 +29,7 @@ func (m *Mail) hold(ctx context.Context, l *letter, rules gate.Rules, risk, rule
 	if err != nil {
 		return Answer{}, err
 	}
-	// Everything that an operator needs to decide is shown, the whole text too: it is the text that is in
-	// doubt.
+	// All that will be delivered is shown: it is the text that is in doubt.
 	opening := gate.Opening{
 		Project: "mail", Agent: l.sender.ID, AgentName: l.sender.Name, Requester: l.sender.Actor(), Risk: risk,
 		Origin: gate.Origin{Protocol: Name, Reference: id}, Rules: rules, Digest: l.meta.PayloadSHA256,
@@ -38,14 +37,15 @@ func (m *Mail) hold(ctx context.Context, l *letter, rules gate.Rules, risk, rule
 			Title: firstLine("Message to "+l.to.String()+": "+l.Subject, 120), Summary: l.Text,
 			ProposedAction: "Deliver the message to " + l.to.String(), Rule: rule, Reason: reason,
 			Facts: []gate.Fact{
-				{Name: "subject", Value: l.Subject}, {Name: "from", Value: l.sender.Address},
-				{Name: "trust", Value: string(l.trust)}, {Name: "quarantine", Value: l.meta.Quarantine},
+				{Name: "subject", Value: l.Subject},
+				{Name: "from", Value: l.sender.Address},
+				{Name: "trust", Value: string(l.trust)},
+				{Name: "quarantine", Value: l.meta.Quarantine},
 			},
 		},
 	}
 	opening.Attach("payload", l.Payload) // with context and attachments
-	// Outside the transaction, which everybody else waits for.
-	prepared, err := gate.Prepare(opening)
+	prepared, err := gate.Prepare(opening) // outside the transaction, which everybody else waits for
 	if err != nil {
 		return Answer{}, err
 	}

@@ -10,12 +10,12 @@ import (
 	"golang.org/x/term"
 )
 
-// Pages shows what print prints. On a terminal that it does not fit on, it goes through the pager of
+// Pages shows what a function prints. On a terminal that it does not fit on, it goes through the pager of
 // who looks: $PAGER, less if there is none. Texts were made visible before, so that the pager
 // shows what stands there, whatever it would make of escapes.
-func (p Printer) Pages(ctx context.Context, print func(w Printer)) {
+func (p Printer) Pages(ctx context.Context, show func(w Printer)) {
 	var text bytes.Buffer
-	print(NewPrinter(&text))
+	show(NewPrinter(&text))
 	if !p.page(ctx, text.Bytes()) {
 		_, _ = p.w.Write(text.Bytes())
 	}
