@@ -2,12 +2,15 @@ package web
 
 import (
 	"encoding/base64"
+	"html"
 	"html/template"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"signalbox/internal/gate"
+	"signalbox/internal/show"
 	"signalbox/internal/wire"
 )
 
@@ -45,6 +48,38 @@ func readArtifact(raw wire.Raw) artifact {
 		a.Link = webLink(content)
 	}
 	return a
+}
+
+// diffHTML is the rows of a difference. A template would take ten times as long, and there may be tens of
+// thousands.
+func diffHTML(rows []diffRow) template.HTML {
+	var b strings.Builder
+	cell := func(class, text string) {
+		b.WriteString(`<td class="` + class + `">` + html.EscapeString(text) + "</td>")
+	}
+	side := func(changed bool, class string, number int, text string) {
+		shownNumber := ""
+		if number > 0 {
+			shownNumber = strconv.Itoa(number)
+		}
+		if !changed || number == 0 {
+			class = ""
+		}
+		cell("no", shownNumber)
+		cell(class, show.Lines(text))
+	}
+	for _, row := range rows {
+		switch row.Kind {
+		case "file", "hunk":
+			b.WriteString(`<tr class="d-` + row.Kind + `"><td colspan="4">` + html.EscapeString(show.Lines(row.Text)) + "</td>")
+		default:
+			b.WriteString("<tr>")
+			side(row.Kind == "change", "del", row.OldNo, row.Old)
+			side(row.Kind == "change", "add", row.NewNo, row.New)
+		}
+		b.WriteString("</tr>")
+	}
+	return template.HTML(b.String()) //nolint:gosec // every text is escaped
 }
 
 // maxText is how many bytes of a text are on a page that nobody decides by.

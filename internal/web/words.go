@@ -28,6 +28,7 @@ func (w *Web) functions() template.FuncMap {
 		"num":      num,
 		"money":    money,
 		"pretty":   pretty,
+		"diff":     diffHTML,
 		"cut":      cut,
 		"unquoted": func(s string) string { return strings.Trim(s, "`") },
 		"plural":   plural,
