@@ -269,7 +269,7 @@ func TestWhatIsNotShownWholeHasNoButtons(t *testing.T) {
 			t.Errorf("there is more than the link: %v", buttons)
 		}
 		n.press("U0ANN", button{ActionID: "signalbox_approve", Value: buttonOf("a", n.get(id))})
-		if said := f.next("chat.postEphemeral"); !strings.Contains(said.values["text"], "Not all that is decided is shown") {
+		if said := f.next("chat.postEphemeral"); !strings.Contains(said.values["text"], "too long to be shown") {
 			t.Errorf("%v", said.values)
 		}
 		if g := n.get(id); g.Status != gate.Pending {
