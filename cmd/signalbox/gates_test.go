@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -60,6 +61,41 @@ func TestSeveralGatesAreDecidedAtOnce(t *testing.T) {
 	}
 	if code, out := run(t, p.dir, "gates", "approve"); code != 2 || !strings.Contains(out, "the ids of gates") {
 		t.Errorf("%d %s", code, out)
+	}
+}
+
+// TestWhoeverApprovesHearsThatNobodyWaits: a step was asked about, and its agent has gone.
+func TestWhoeverApprovesHearsThatNobodyWaits(t *testing.T) {
+	t.Parallel()
+	p := up(t, t.TempDir())
+	var added struct{ Keys map[string]string }
+	if err := json.Unmarshal([]byte(mustRun(t, p.dir, "agents", "add", "asker", "--json")), &added); err != nil {
+		t.Fatal(err)
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+"/ahp", strings.NewReader(
+		`{"jsonrpc":"2.0","id":1,"method":"ahp/event","params":{"event_type":"pre_action","session_id":"s","agent_id":"a",`+
+			`"timestamp":"t","depth":0,"payload":{"tool_name":"bash","arguments":{"command":"eval $x"}}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-Api-Key", added.Keys["signal"])
+	req.Header.Set("Content-Type", "application/json")
+	ended := make(chan error, 1)
+	go func() {
+		_, err := http.DefaultClient.Do(req) //nolint:bodyclose // it has no answer
+		ended <- err
+	}()
+	var page struct{ Gates []struct{ ID string } }
+	testbed.Until(t, "a gate", func() bool { p.get("/ops/gates?limit=1", &page); return len(page.Gates) == 1 })
+	leave()
+	<-ended
+	id := page.Gates[0].ID
+	if out := mustRun(t, p.dir, "gates", "approve", id); !strings.Contains(out, "Nobody waits for it: the agent has gone.") {
+		t.Error(out)
+	}
+	if out := mustRun(t, p.dir, "gates", "show", id); !strings.Contains(out, "Nobody waits for it") {
+		t.Error(out)
 	}
 }
 

@@ -149,6 +149,7 @@ func printGate(w output.Printer, g gate.Gate) {
 	if g.ResolvedAt != nil {
 		line(g.Word(), g.ResolvedAt.Local().Format(time.DateTime)+" by "+g.ResolvedBy)
 		line("note", g.Note)
+		line("taken", g.UnusedNote())
 	}
 	for _, r := range g.Receipts {
 		became := "failed"
@@ -243,6 +244,9 @@ func (v voter) decide(ctx context.Context, ids []string, d gate.Decision) (faile
 					return
 				}
 				w.Print("%s is %s.", g.ID, g.Status)
+				if note := v.awaitUse(ctx, g); note != "" {
+					w.Print("%s", note)
+				}
 			})
 		}
 		if err != nil && failed != nil { // the last is said as any other error
@@ -253,6 +257,24 @@ func (v voter) decide(ctx context.Context, ids []string, d gate.Decision) (faile
 		}
 	}
 	return failed
+}
+
+// awaitUse waits a moment for the agent to take what was approved, and says so if it does not.
+func (v voter) awaitUse(ctx context.Context, g gate.Gate) string {
+	waiting, cancel := context.WithTimeout(ctx, gate.TakingTime)
+	defer cancel()
+	for g.Status == gate.Approved && waiting.Err() == nil {
+		var now gate.Gate
+		if err := v.Call(ctx, api.Get(api.GatePath(g.ID)), &now); err != nil || now.Unused == nil {
+			return "" // that the vote counts was said
+		}
+		g = now
+		select {
+		case <-time.After(gate.TakingTime / 10):
+		case <-waiting.Done():
+		}
+	}
+	return g.UnusedNote()
 }
 
 // vote reads a gate, prints it, and votes on what it printed. With --json the answer has all of the

@@ -202,13 +202,13 @@ type Unused struct {
 	Until *time.Time `json:"until,omitempty"` // when it lapses, or has; nil for never
 }
 
-// takingTime is how long an agent that waits takes at most, or one that asks again every few seconds.
-const takingTime = 3 * time.Second
+// TakingTime is how long an agent that waits takes at most, or one that asks again every few seconds.
+const TakingTime = 3 * time.Second
 
-// unused is what is left of the approval that a gate has given, nil if it was taken or the protocol
-// has none.
+// unused is what is left of the approval that a gate has given, nil if it was taken, or
+// nobody takes it by asking.
 func (g *Gates) unused(ctx context.Context, found *Gate) (*Unused, error) {
-	if found.Status != Approved {
+	if found.Status != Approved || !found.opening.Waits {
 		return nil, nil //nolint:nilnil // that there is none is an answer
 	}
 	var u Unused
@@ -228,14 +228,14 @@ func (g *Gates) unused(ctx context.Context, found *Gate) (*Unused, error) {
 // AwaitUse waits a moment for the agent to take what was just approved, and notes in the gate if it
 // does not. It is for telling the person who has approved.
 func (g *Gates) AwaitUse(ctx context.Context, found *Gate) (err error) {
-	waiting, cancel := context.WithTimeout(ctx, takingTime)
+	waiting, cancel := context.WithTimeout(ctx, TakingTime)
 	defer cancel()
 	for {
 		if found.Unused, err = g.unused(ctx, found); err != nil || found.Unused == nil {
 			return err
 		}
 		select {
-		case <-time.After(takingTime / 50):
+		case <-time.After(TakingTime / 50):
 		case <-waiting.Done():
 			return nil
 		}

@@ -79,6 +79,11 @@ func TestWhatIsNotShownIsKeptByteForByte(t *testing.T) {
 		if g.Unseen() != unseen || g.ShownDigest() != g.Digest {
 			t.Errorf("%d bytes are not shown, want %d", g.Unseen(), unseen)
 		}
+		// What a vote names says what was not shown.
+		g.Unshown[0].SHA256 = sumOf(small)
+		if g.ShownDigest() == g.Digest {
+			t.Error("the digest is that of any other bytes, too")
+		}
 		for _, number := range []string{"0", "6", "-1", "x", "1x"} {
 			if status, answer := n.call(eve, "GET /ops/gates/"+id+"/artifacts/"+number, ""); status != 404 {
 				t.Errorf("artifact %s: %d %.200s", number, status, answer)

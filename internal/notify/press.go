@@ -178,7 +178,10 @@ func (n *Notifier) Press(ctx context.Context, p Press) string {
 		return fmt.Sprintf("Your vote counts: you have %s this. It takes %d of %s.", did, g.Quorum,
 			strings.Join(g.Approvers, ", "))
 	}
-	return fmt.Sprintf("You have %s this.", did)
+	if err := n.gates.AwaitUse(ctx, &g); err != nil {
+		n.log.Warn("cannot read whether an approval was taken", "gate", g.ID, "error", err.Error())
+	}
+	return strings.TrimSpace(fmt.Sprintf("You have %s this. %s", did, g.UnusedNote()))
 }
 
 // explain turns an error into a sentence for the person who pressed. Causes that are ours go to

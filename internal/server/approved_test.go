@@ -1,11 +1,14 @@
 package server_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -126,6 +129,53 @@ func TestNothingElseIsDoneThanWhatWasApproved(t *testing.T) {
 			if status == 202 {
 				reject()
 			}
+		})
+
+		t.Run("the asker is gone", func(t *testing.T) {
+			ann := b.signedIn(b.token())
+			call := request{
+				call: "POST /v1/proxy/v1/messages", token: key, body: `{"model":"claude-sonnet-4-6","messages":[]}`,
+			}
+			gone, leave := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() {
+				r, err := http.NewRequestWithContext(gone, "POST", b.URL+"/v1/proxy/v1/messages", strings.NewReader(call.body))
+				if err == nil {
+					r.Header.Set("Authorization", "Bearer "+key)
+					_, err = http.DefaultClient.Do(r) //nolint:bodyclose // it has no answer
+				}
+				ended <- err
+			}()
+			gate, _ := waits()
+			leave()
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				t.Fatal(err)
+			}
+			const says = "Nobody waits for it: the agent has gone."
+			if page := ann.vote(gate, url.Values{"do": {"approve"}}); !strings.Contains(page, says) {
+				t.Errorf("whoever approves is not told: %s", page)
+			}
+			ann.sees("/ui/inbox/"+gate, says)
+			var shown struct{ Unused *struct{ Uses int } }
+			if b.ops(200, "GET /ops/gates/"+gate, "", &shown); shown.Unused == nil || shown.Unused.Uses != 1 {
+				t.Errorf("%+v", shown)
+			}
+			b.want(200, call) // it comes back
+			shown.Unused = nil
+			if b.ops(200, "GET /ops/gates/"+gate, "", &shown); shown.Unused != nil {
+				t.Errorf("%+v", shown.Unused)
+			}
+			sent = nil
+			// Somebody who waits takes it at once.
+			waiting := b.later("POST /v1/proxy/v1/messages", key, call.body+" ", "X-Amp-Run", "run-2")
+			gate, _ = waits()
+			if page := ann.vote(gate, url.Values{"do": {"approve"}}); strings.Contains(page, says) {
+				t.Error("the agent is there, and the page says that it has gone")
+			}
+			if got := <-waiting; got.status != 200 {
+				t.Errorf("%+v", got)
+			}
+			sent = nil
 		})
 
 		t.Run("bytes and a second use", func(t *testing.T) {

@@ -75,7 +75,10 @@ func (w *Web) decide(r *Request) (Result, error) {
 	if err != nil {
 		return Result{To: here}, err
 	}
-	return Result{To: here, Flash: outcome(&g, b.Approve)}, nil
+	if err := w.Gates.AwaitUse(r.Context(), &g); err != nil {
+		return Result{To: here}, err
+	}
+	return Result{To: here, Flash: strings.TrimSpace(outcome(&g, b.Approve) + " " + g.UnusedNote())}, nil
 }
 
 // outcome says what a vote has led to.

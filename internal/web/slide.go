@@ -20,7 +20,6 @@ import (
 // vote, for whom, and with which changes.
 type slide struct {
 	gateView
-	Receipts  []gate.Receipt
 	Run       string      // the run that asks, "" if there is none
 	Approvals int         // so far
 	Needed    int         // approvals that are still needed
@@ -79,7 +78,7 @@ const (
 // loadSlide reads a gate for the person who looks at it: what is proposed, who has voted, whether
 // this person may vote, and for whom.
 func (w *Web) loadSlide(r *Request, gateID string) (*slide, error) {
-	g, err := w.visible(r, gateID)
+	g, err := w.Gates.Show(r.Context(), gateID)
 	if err != nil {
 		return nil, err
 	}
@@ -98,9 +97,6 @@ func (w *Web) loadSlide(r *Request, gateID string) (*slide, error) {
 	// The buttons are hidden from people who may not vote, with the reason in their place.
 	if err := g.Admits(r.Who, true); err != nil {
 		s.Refusal = messageOf(err)
-	}
-	if s.Receipts, err = w.Gates.Receipts(r.Context(), g.ID); err != nil {
-		return nil, err
 	}
 	return s, w.loadRelated(r.Context(), s)
 }
