@@ -44,7 +44,7 @@ func (m *Mail) hold(ctx context.Context, l *letter, rules gate.Rules, risk, rule
 			},
 		},
 	}
-	opening.Attach("payload", l.Payload) // with context and attachments
+	opening.Attach("payload", l.Payload)   // with context and attachments
 	prepared, err := gate.Prepare(opening) // outside the transaction, which everybody else waits for
 	if err != nil {
 		return Answer{}, err
