@@ -139,7 +139,7 @@ func TestNothingElseIsDoneThanWhatWasApproved(t *testing.T) {
 			gone, leave := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() {
-				r, err := http.NewRequestWithContext(gone, "POST", b.URL+"/v1/proxy/v1/messages", strings.NewReader(call.body))
+				r, err := http.NewRequestWithContext(gone, http.MethodPost, b.URL+"/v1/proxy/v1/messages", strings.NewReader(call.body))
 				if err == nil {
 					r.Header.Set("Authorization", "Bearer "+key)
 					_, err = http.DefaultClient.Do(r) //nolint:bodyclose // it has no answer
@@ -157,12 +157,14 @@ func TestNothingElseIsDoneThanWhatWasApproved(t *testing.T) {
 			}
 			ann.sees("/ui/inbox/"+gate, says)
 			var shown struct{ Unused *struct{ Uses int } }
-			if b.ops(200, "GET /ops/gates/"+gate, "", &shown); shown.Unused == nil || shown.Unused.Uses != 1 {
+			b.ops(200, "GET /ops/gates/"+gate, "", &shown)
+			if shown.Unused == nil || shown.Unused.Uses != 1 {
 				t.Errorf("%+v", shown)
 			}
 			b.want(200, call) // it comes back
 			shown.Unused = nil
-			if b.ops(200, "GET /ops/gates/"+gate, "", &shown); shown.Unused != nil {
+			b.ops(200, "GET /ops/gates/"+gate, "", &shown)
+			if shown.Unused != nil {
 				t.Errorf("%+v", shown.Unused)
 			}
 			sent = nil
