@@ -91,7 +91,10 @@ func TestWhoeverApprovesHearsThatNobodyWaits(t *testing.T) {
 	leave()
 	<-ended
 	id := page.Gates[0].ID
-	if out := mustRun(t, p.dir, "gates", "approve", id); !strings.Contains(out, "Nobody waits for it: the agent has gone.") {
+	if out := mustRun(t, p.dir, "gates", "approve", id); !strings.Contains(
+		out,
+		"Nobody waits for it: the agent has gone.",
+	) {
 		t.Error(out)
 	}
 	if out := mustRun(t, p.dir, "gates", "show", id); !strings.Contains(out, "Nobody waits for it") {

@@ -42,7 +42,13 @@ func (term *terminal) reads(texts ...string) {
 func gated(t *testing.T) (p *process, key string) {
 	t.Helper()
 	p = up(t, t.TempDir())
-	mustRun(t, p.dir, "policy", "apply", writeFile(t, "version: 1\nrules: [{name: all, on: [signal, prompt], then: gate}]\n"))
+	mustRun(
+		t,
+		p.dir,
+		"policy",
+		"apply",
+		writeFile(t, "version: 1\nrules: [{name: all, on: [signal, prompt], then: gate}]\n"),
+	)
 	if status, answer, err := p.call("PUT", "/ops/proxy/keys/anthropic", `{"key":"sk-ant-of-a-test"}`); status != 200 {
 		t.Fatal(status, answer, err)
 	}

@@ -131,7 +131,8 @@ settings stay as they are.`,
 			// counts once.
 			in.ProviderKeys = append(in.ProviderKeys, sum)
 		}
-		if changed("mode") || changed("soft-reject") || changed("feedback") || changed("hold-seconds") || changed("provider-key-file") {
+		if changed("mode") || changed("soft-reject") || changed("feedback") || changed("hold-seconds") ||
+			changed("provider-key-file") {
 			if err := a.Call(c.Context(), api.Put(path, in), &s); err != nil {
 				return err
 			}

@@ -77,9 +77,13 @@ func (g *Gate) checkUnseen(b Ballot) error {
 	for _, u := range g.Unshown {
 		parts = append(parts, u.String())
 	}
-	return fault.New(fault.NotAllShown, "Not all that is decided is shown: %s. Look at the rest, or approve what you have "+
-		"not seen by saying how much: \"unseen\": %d, --unseen %[2]d, or the box on the page. Nothing was changed.",
-		strings.Join(parts, "; "), unseen).About("unseen").With("unshown", g.Unshown).With("unseen", unseen)
+	return fault.New(fault.NotAllShown,
+		"Not all that is decided is shown: %s. Look at the rest, or approve what you have "+
+			"not seen by saying how much: \"unseen\": %d, --unseen %[2]d, or the box on the page. Nothing was changed.",
+		strings.Join(parts, "; "), unseen).
+		About("unseen").
+		With("unshown", g.Unshown).
+		With("unseen", unseen)
 }
 
 // attached is an artifact that Attach was given.
@@ -159,7 +163,8 @@ func (o *Opening) attachLong(name string, text *string) {
 }
 
 // Artifact is one artifact of a gate as a download: the bytes that the protocol was asked about if it
-// is not shown whole, else its content, or all of its JSON if it has more than that. The caller has to be allowed to see the gate.
+// is not shown whole, else its content, or all of its JSON if it has more than that. The caller has to
+// be allowed to see the gate.
 func (g *Gates) Artifact(ctx context.Context, gateID string, number int) (content []byte, err error) {
 	found, err := g.Show(ctx, gateID)
 	if err != nil {

@@ -51,8 +51,14 @@ func TestAGateOfASessionShowsWhatLedToIt(t *testing.T) {
 			t.Errorf("%q", after)
 		}
 		// A session of its own, and an agent's tool that has the name of a prompt.
-		n.ask(c, "pre_action", "s3", map[string]any{"tool_name": "pre_prompt", "arguments": map[string]any{"prompt": "Do it"}})
-		if got := n.context(c, "s3", "make deploy"); got["last prompt"] != "" || got["steps before"] != "allowed: pre_prompt" {
+		n.ask(
+			c,
+			"pre_action",
+			"s3",
+			map[string]any{"tool_name": "pre_prompt", "arguments": map[string]any{"prompt": "Do it"}},
+		)
+		if got := n.context(c, "s3", "make deploy"); got["last prompt"] != "" ||
+			got["steps before"] != "allowed: pre_prompt" {
 			t.Errorf("%v", got)
 		}
 		if got := n.context(c, "s4", "make deploy"); len(got) != 0 {

@@ -40,7 +40,11 @@ var kinds = map[Type]*kind{
 	Planning:          {point: policy.OnPlanning, payload: shape.PlanningPayload, answers: shape.PlanningAnswers},
 	Reasoning:         {point: policy.OnReasoning, payload: shape.ReasoningPayload, answers: shape.ReasoningAnswers},
 	RateLimit:         {point: policy.OnRateLimit, payload: shape.RateLimitPayload, answers: shape.RateLimitAnswers},
-	Confirmation:      {point: policy.OnConfirmation, payload: shape.ConfirmationPayload, answers: shape.ConfirmationAnswers},
+	Confirmation: {
+		point:   policy.OnConfirmation,
+		payload: shape.ConfirmationPayload,
+		answers: shape.ConfirmationAnswers,
+	},
 
 	PostAction:   {batch: true},
 	PostResponse: {batch: true},

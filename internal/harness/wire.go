@@ -107,7 +107,10 @@ func parseEvent(raw wire.Raw, inside []map[string]wire.Raw) (*Event, error) {
 	name, _ := wire.Text(got["event_type"])
 	e.Type = Type(name)
 	if e.kind = kinds[e.Type]; e.kind == nil {
-		return nil, shape.Within("event_type", shape.Misfitf("%.40q is not one of the 22 types of events, such as pre_action", name))
+		return nil, shape.Within(
+			"event_type",
+			shape.Misfitf("%.40q is not one of the 22 types of events, such as pre_action", name),
+		)
 	}
 	e.Session, _ = wire.Text(got["session_id"])
 	e.AgentID, _ = wire.Text(got["agent_id"])

@@ -25,7 +25,8 @@
 //
 // There are buttons only under a message that shows all of a gate (text.go); else it says why
 // there are none, and a press asks the same again. A button carries the gate, the action, and a
-// code that binds both to the digest of what was shown (press.go). Whoever pressed it must be an operator by their contact
+// code that binds both to the digest of what was shown (press.go). Whoever pressed it must be an
+// operator by their contact
 // (roster.ByContact), and votes as that operator through gate.Vote: the gate's rules hold
 // as for any vote. A channel that asks for a reason first asks only people who may vote
 // (Notifier.Refusal). A GET never decides, because programs follow links.

@@ -30,7 +30,8 @@ const (
 )
 
 // button is what a button carries: the action, the gate, what of it was shown, and a code that only
-// this server can make for these, and that no version made which left out a part of the gate. So a button cannot be forged, and one of a message that shows
+// this server can make for these, and that no version made which left out a part of the gate. So a
+// button cannot be forged, and one of a message that shows
 // something else than the gate is now decides nothing.
 func (n *Notifier) button(action string, g gate.Gate) string {
 	seen, err := hex.DecodeString(g.ShownDigest())

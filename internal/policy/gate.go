@@ -96,7 +96,12 @@ func (r *reader) checkGate(g *GateSpec, f document.Fields, points []Point) {
 	}
 	for _, old := range []string{"window", "single_use"} {
 		if n := f[old]; n != nil && (f["uses"] != nil || f["good_for"] != nil) {
-			r.Add(document.At(n), "Write uses and good_for, and leave it out.", "%q is an older word for what stands beside it.", old)
+			r.Add(
+				document.At(n),
+				"Write uses and good_for, and leave it out.",
+				"%q is an older word for what stands beside it.",
+				old,
+			)
 		}
 	}
 	byName := !slices.ContainsFunc(g.Approvers, func(a string) bool { return slices.Contains(roles, a) })

@@ -78,8 +78,10 @@ func TestAGatedCallIsWithheldAndReleasedExactlyAsItCame(t *testing.T) {
 			}
 			// An SDK that sends the call again, because it has just given up, gets what is stored.
 			before := n.provider.calls()
-			if got := n.call("POST", c.path, fmt.Sprintf(c.ask, true), "X-Stainless-Retry-Count", "1"); got.status != 200 || got.body != whole ||
-				got.header.Get("Request-Id") != "req_1" || n.provider.calls() != before {
+			if got := n.call("POST", c.path, fmt.Sprintf(c.ask, true), "X-Stainless-Retry-Count",
+				"1"); got.status != 200 || got.body != whole ||
+				got.header.Get("Request-Id") != "req_1" ||
+				n.provider.calls() != before {
 				t.Errorf("%s: again: %+v", c.name, got)
 			}
 			// As a reply that is no stream.

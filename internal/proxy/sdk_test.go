@@ -81,9 +81,12 @@ func newMatrix(t *testing.T) *matrix {
 	text, _ := json.Marshal(keys)
 	m.keys = string(text)
 	for _, n := range []*node{m.node, m.silent} {
-		n.apply("  - {name: soon, on: [tool_call], when: 'event.text.contains(\"k-expire\")', then: gate, gate: {expires: 1s}}\n" +
-			"  - {name: over, on: [tool_call], when: 'event.text.contains(\"-expire\")', then: gate, gate: {expires: 4s}}\n" +
-			gateBash + "  - {name: later, on: [prompt], when: 'event.text.contains(\"/deferred\")', then: defer, retry_after: 1s}\n")
+		n.apply(
+			"  - {name: soon, on: [tool_call], when: 'event.text.contains(\"k-expire\")', then: gate, gate: {expires: 1s}}\n" +
+				"  - {name: over, on: [tool_call], when: 'event.text.contains(\"-expire\")', then: gate, gate: {expires: 4s}}\n" +
+				gateBash + "  - {name: later, on: [prompt], when: 'event.text.contains(\"/deferred\")', then: defer, " +
+				"retry_after: 1s}\n",
+		)
 		n.provider.answers(m.answer)
 		handler := n.web.Config.Handler
 		n.web.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -56,7 +56,8 @@ const maxHold = 24 * 60 * 60
 // check makes settings with defaults of what an operator sent, or says what is wrong with it.
 func (in *NewSettings) check() (s Settings, err error) {
 	s = Settings{
-		Mode: in.Mode, SoftReject: in.SoftReject, Feedback: in.Feedback, HoldSeconds: in.HoldSeconds, ProviderKeys: []string{},
+		Mode: in.Mode, SoftReject: in.SoftReject, Feedback: in.Feedback, HoldSeconds: in.HoldSeconds,
+		ProviderKeys: []string{},
 	}
 	if s.Mode == "" {
 		s.Mode = ModeHold

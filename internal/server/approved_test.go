@@ -139,7 +139,12 @@ func TestNothingElseIsDoneThanWhatWasApproved(t *testing.T) {
 			gone, leave := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() {
-				r, err := http.NewRequestWithContext(gone, http.MethodPost, b.URL+"/v1/proxy/v1/messages", strings.NewReader(call.body))
+				r, err := http.NewRequestWithContext(
+					gone,
+					http.MethodPost,
+					b.URL+"/v1/proxy/v1/messages",
+					strings.NewReader(call.body),
+				)
 				if err == nil {
 					r.Header.Set("Authorization", "Bearer "+key)
 					_, err = http.DefaultClient.Do(r) //nolint:bodyclose // it has no answer

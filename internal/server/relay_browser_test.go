@@ -445,7 +445,8 @@ func TestTheLinkInAChatOpensTheGate(t *testing.T) {
 		t.Helper()
 		status, answer, _ := b.do(request{call: "POST /ahp", token: key, body: fmt.Sprintf(
 			`{"jsonrpc":"2.0","id":"1","method":"ahp/event","params":{"event_type":%q,"session_id":%q,"agent_id":"a",`+
-				`"timestamp":"t","depth":0,"payload":%s,"metadata":{"branch":"prices\u202e","run":%q}}}`, kind, session, payload, run.ID)})
+				`"timestamp":"t","depth":0,"payload":%s,"metadata":{"branch":"prices\u202e","run":%q}}}`, kind, session,
+			payload, run.ID)})
 		if status != 200 {
 			t.Fatalf("%s: %d %s", kind, status, answer)
 		}
@@ -467,14 +468,19 @@ func TestTheLinkInAChatOpensTheGate(t *testing.T) {
 		chromedp.Click(chromedp.CSS("form[action='/ui/login/code'] button")))
 	p.until("the gate is there", `location.href === `+fmt.Sprintf("%q", link)+` && !!document.querySelector('.action')`)
 	seen := look[string](p, `document.querySelector('#slide').innerText`)
-	for _, want := range []string{"bash: rm -rf build", "What led to it", "prices⟨U+202E⟩", "not part of what is approved"} {
+	for _, want := range []string{
+		"bash: rm -rf build", "What led to it", "prices⟨U+202E⟩",
+		"not part of what is approved",
+	} {
 		if !strings.Contains(seen, want) {
 			t.Errorf("the page does not show %q:\n%s", want, seen)
 		}
 	}
 	// What an agent says of the past does not become what it proposes.
-	if got := look[[]string](p, `[...document.querySelectorAll('#slide h3')].filter((h) => h.innerText === 'What is proposed')`+
-		`.map((h) => h.nextElementSibling.innerText)`); len(got) != 1 || got[0] != "bash: rm -rf build" {
+	if got := look[[]string](p, `[...document.querySelectorAll('#slide h3')]`+
+		`.filter((h) => h.innerText === 'What is proposed')`+
+		`.map((h) => h.nextElementSibling.innerText)`); len(got) != 1 ||
+		got[0] != "bash: rm -rf build" {
 		t.Errorf("%q is proposed", got)
 	}
 	p.do(chromedp.Click(chromedp.CSS(fmt.Sprintf("a[href='/ui/runs/%s']", run.ID))))
@@ -484,7 +490,12 @@ func TestTheLinkInAChatOpensTheGate(t *testing.T) {
 func TestARunOfAnotherWorkspaceIsNotLinked(t *testing.T) {
 	t.Parallel()
 	b := start(t, "", map[string]string{"harness.timeout": "1s"})
-	b.ops(200, "PUT /ops/policy", "version: 1\nrules: [{name: ask, on: [signal], when: event.declared, then: gate}]\n", nil)
+	b.ops(
+		200,
+		"PUT /ops/policy",
+		"version: 1\nrules: [{name: ask, on: [signal], when: event.declared, then: gate}]\n",
+		nil,
+	)
 	b.ops(201, "POST /ops/workspaces", `{"name":"elsewhere"}`, nil)
 	var added struct{ Token string }
 	b.ops(201, "POST /ops/operators", `{"name":"zoe","role":"operator","workspace":"elsewhere"}`, &added)
@@ -499,7 +510,10 @@ func TestARunOfAnotherWorkspaceIsNotLinked(t *testing.T) {
 	b.ops(201, "POST /runs", `{"engine":"claude","prompt":"p","recorded":true}`, &own)
 	_, key := b.addAgent("writer")
 	v := b.signedIn(b.token())
-	for run, linked := range map[string]bool{own.ID: true, theirs: false, "run_01jt4k9q2m8x3v7b5n6c0d1e2f": false, "run-7": false} {
+	for run, linked := range map[string]bool{
+		own.ID: true, theirs: false, "run_01jt4k9q2m8x3v7b5n6c0d1e2f": false,
+		"run-7": false,
+	} {
 		_, shown, _ := v.get("/ui/inbox/" + b.ask(key, "writer", run, "Send it for "+run))
 		if strings.Contains(shown, `href="/ui/runs/`+run+`"`) != linked {
 			t.Errorf("the run %s: linked is not %t", run, linked)

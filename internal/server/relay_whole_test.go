@@ -284,7 +284,8 @@ func TestAMebibyteIsReadWholeInABrowser(t *testing.T) {
 	p.until("it is approved", p.has("Approved: Ask claude"))
 	var entries struct{ Entries []struct{ Body wire.Raw } }
 	b.ops(200, "GET /ops/ledger?kind=gate.voted&limit=10", "", &entries)
-	if len(entries.Entries) != 1 || !strings.Contains(string(entries.Entries[0].Body), fmt.Sprintf(`"unseen":%d`, g.Unseen())) {
+	if len(entries.Entries) != 1 ||
+		!strings.Contains(string(entries.Entries[0].Body), fmt.Sprintf(`"unseen":%d`, g.Unseen())) {
 		t.Errorf("%+v", entries)
 	}
 }

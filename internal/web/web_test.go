@@ -40,7 +40,9 @@ func TestArtifactsAreShownByType(t *testing.T) {
 		"image" || a.Image == "" {
 		t.Errorf("%+v", a)
 	}
-	if a := readArtifact(wire.Raw(`{"type":"text","content":"` + strings.Repeat("x", 1<<20) + `"}`)); len(a.Text) != 1<<20 {
+	if a := readArtifact(wire.Raw(`{"type":"text","content":"` + strings.Repeat("x", 1<<20) + `"}`)); len(
+		a.Text,
+	) != 1<<20 {
 		t.Error("a text of 1 MiB is not whole")
 	}
 }
