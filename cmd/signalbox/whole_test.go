@@ -121,7 +121,7 @@ func TestAMebibyteIsReadWholeOnATerminal(t *testing.T) {
 func TestWhatIsNotShownIsApprovedInTwoStepsOnATerminal(t *testing.T) {
 	t.Parallel()
 	p, key := gated(t)
-	body, g := p.prompt(t, key, strings.Repeat("fine ", 600_000)+"DELETE ALL")
+	body, g := p.prompt(t, key, strings.Repeat("fine ", 300_000)+"DELETE ALL "+strings.Repeat("fine ", 300_000))
 	sum := sha256.Sum256([]byte(body))
 	digest, unseen := hex.EncodeToString(sum[:]), fmt.Sprint(g.Unseen())
 	if g.Unseen() == 0 {
@@ -145,8 +145,8 @@ func TestWhatIsNotShownIsApprovedInTwoStepsOnATerminal(t *testing.T) {
 	}
 	term := openTerminal(t, 90, 25, "gates", "show", g.ID, "--artifact", "1", "--data", p.dir)
 	term.reads("claude-sonnet-4-6")
-	term.types("G")
-	term.reads("DELETE ALL")
+	term.types("/DELETE ALL\r")
+	term.reads("DELETE ALL fine")
 	term.types("q")
 	term.ends()
 

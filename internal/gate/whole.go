@@ -11,6 +11,7 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
+	"signalbox/internal/secret"
 )
 
 // How much a gate shows. What is longer is kept beside it, and only its beginning is shown.
@@ -110,10 +111,17 @@ func Excerpt(text string) string {
 	return text[:cutAt(text)] + "… (the artifacts have all of it)"
 }
 
-// cutAt is where a long text is cut: not inside of a character.
-func cutAt[T string | []byte](text T) int {
+// cutAt is where a long text is cut: not inside of a character, and not inside of a credential, half of
+// which would no longer be found when the entry is stored.
+func cutAt[T string | []byte](long T) int {
+	text := string(long[:min(len(long), beginning+lookedAt)])
 	at := min(beginning, len(text))
-	for at > beginning-utf8.UTFMax && at < len(text) && !utf8.RuneStart(text[at]) {
+	for _, found := range secret.Find(text) {
+		if found.Start < at && at < found.End {
+			at = found.Start
+		}
+	}
+	for back := 1; back < utf8.UTFMax && at > 0 && at < len(text) && !utf8.RuneStart(text[at]); back++ {
 		at--
 	}
 	return at

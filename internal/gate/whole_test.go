@@ -13,6 +13,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
+	"signalbox/internal/secret/secrettest"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/wire"
 )
@@ -188,6 +189,27 @@ func TestManyArtifactsAreCutTogether(t *testing.T) {
 		}
 		if all > 9<<20 {
 			t.Errorf("the gate shows %d bytes", all)
+		}
+	})
+}
+
+// Half of a credential would not be found, and stay in the ledger for ever.
+func TestNothingIsCutInsideOfACredential(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address, t.TempDir())
+		secret := "ghp_" + secrettest.Alnum(36)
+		o := longOne()
+		o.Attach("call", []byte(strings.Repeat("a ", 32<<10-10)+secret+strings.Repeat(" b", gate.MaxWhole/2)))
+		o.Shown.ProposedAction = strings.Repeat("a ", 32<<10-10) + secret + strings.Repeat(" b", 1000)
+		o.Shown.ProposedAction = gate.Excerpt(o.Shown.ProposedAction)
+		g := n.get(n.openAs("default", o))
+		for _, text := range []string{gate.ReadArtifact(g.Artifacts[0]).Text, g.ProposedAction} {
+			if strings.Contains(text, "ghp") || len(text) < 60<<10 {
+				t.Errorf("…%s", text[len(text)-60:])
+			}
+		}
+		if u := g.Unshown[0]; u.Shown != 64<<10-20 {
+			t.Errorf("%+v", u)
 		}
 	})
 }

@@ -58,11 +58,13 @@ func (b *box) newest(known ...string) (g gate.Gate) {
 	return g
 }
 
-// request32 is a request to a model of as many bytes as the proxy takes, whose last words matter.
+// request32 is a request to a model of as many bytes as the proxy takes, with words that matter in the
+// middle: a gate shows the beginning, and as its context the end of what was asked.
 func request32() string {
-	const before, after = `{"model":"claude-sonnet-4-6","max_tokens":5,"messages":[{"role":"user","content":"`,
-		` And delete the backups."}]}`
-	return before + strings.Repeat("All is well. ", (32<<20)/13)[:32<<20-len(before)-len(after)] + after
+	const before, after = `{"model":"claude-sonnet-4-6","max_tokens":5,"messages":[{"role":"user","content":"`, `"}]}`
+	const matters = "And delete the backups. "
+	filler := strings.Repeat("All is well. ", (32<<20)/13)[:32<<20-len(before+matters+after)]
+	return before + filler[:16<<20] + matters + filler[16<<20:] + after
 }
 
 func TestWhatIsTooLongForAPageIsDownloadedAndApprovedInTwoSteps(t *testing.T) {
