@@ -589,3 +589,24 @@ func TestManyCallsAreHeldAtOnce(t *testing.T) {
 	}
 	testbed.Until(t, "all answers", func() bool { return answered.Load() == many })
 }
+
+// A reply that cannot be kept is an error that says so, and is not given.
+func TestAReplyThatIsTooLargeToBeKeptIsRefused(t *testing.T) {
+	n := one(t)
+	n.apply(gateBash)
+	for _, size := range []int{20 << 20, 25 << 20} {
+		n.provider.json(strings.Replace(formCases[0].reply, `"rm -r build"`, `"ls","note":"`+strings.Repeat("x", size)+`"`, 1))
+		got := n.call("POST", messagesPath, fmt.Sprintf(messageAsk, false), "Prefer", "respond-async")
+		if size > 24<<20 {
+			if got.status != http.StatusBadGateway || !strings.Contains(got.body, "too large to be kept") {
+				t.Errorf("%d %.300s", got.status, got.body)
+			}
+			continue
+		}
+		if got.status != http.StatusAccepted {
+			t.Fatalf("%d %.300s", got.status, got.body)
+		}
+		n.decide(n.gate().ID, false, "No.")
+		n.Move(2 * time.Hour)
+	}
+}

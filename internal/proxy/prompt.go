@@ -115,6 +115,9 @@ func (x *exchange) refuseCall(d rulebook.Decision) error {
 // request as its digest.
 const maxRecorded = 64 << 10
 
+// maxCallRecorded is the same of the arguments of a tool call, which the record has as text and as data.
+const maxCallRecorded = 4 << 20
+
 // decisionEntry is the entry of a decision. A large request is cut to the beginning of its text, and
 // its payload is left out. Call it while the request is in memory.
 func (x *exchange) decisionEntry(d rulebook.Decision) ledger.Event {
@@ -125,6 +128,10 @@ func (x *exchange) decisionEntry(d rulebook.Decision) ledger.Event {
 	if e.Point == policy.OnPrompt && len(x.q.body) > maxRecorded {
 		e.Fill, e.Payload = nil, nil
 		e.Text = strings.ToValidUTF8(e.Text[:min(len(e.Text), maxRecorded)], "")
+	}
+	if e.Point == policy.OnToolCall && len(e.Text) > maxCallRecorded {
+		e.Fill, e.Arguments = nil, nil
+		e.Text = strings.ToValidUTF8(e.Text[:maxCallRecorded], "")
 	}
 	e.Complete()
 	return d.Entry(x.who, x.fp, x.trace())

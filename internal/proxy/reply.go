@@ -83,6 +83,8 @@ func (x *exchange) judgeReply(res *http.Response) (*gate.Approval, error) {
 	switch {
 	case verdict.refusal != nil:
 		return nil, x.refuseCall(*verdict.refusal)
+	case len(verdict.gates) > 0 && len(raw) > maxKept:
+		return nil, &gatewayError{"The provider's reply needs a person, and is too large to be kept for one."}
 	case len(verdict.gates) > 0:
 		opened := x.announceGate()
 		k := &kept{Status: res.StatusCode, Header: storedHeader(res.Header), Body: raw}

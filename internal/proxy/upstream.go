@@ -12,14 +12,15 @@ import (
 	"time"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/ledger"
 )
 
 const (
 	// maxReply is the largest reply that is read as a whole, in bytes; plain or decompressed.
 	maxReply = 64 << 20
-	// maxKept is how many bytes of a stream are buffered to be judged. A reply that needs a person
-	// has to fit into an entry of the ledger.
-	maxKept = 32 << 20
+	// maxKept is how many bytes of a stream are buffered to be judged, and of a reply that needs a
+	// person: that has to fit into an entry of the ledger, in base64 and with its headers.
+	maxKept = ledger.MaxBody/4*3 - 64<<10
 	// writeTime is how long a client may take to read one write. It is renewed with each.
 	writeTime = 2 * time.Minute
 )
