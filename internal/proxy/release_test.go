@@ -3,6 +3,7 @@ package proxy_test
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -145,4 +146,119 @@ func TestCallsAreForgottenWhenTheirDecisionStandsNoMore(t *testing.T) {
 		held(0) // anew
 		n.WantClean()
 	})
+}
+
+func TestAnApprovalIsForOneUseUnlessItsRuleSaysMore(t *testing.T) {
+	each(t, func(t *testing.T, n *node) {
+		ask := fmt.Sprintf(messageAsk, false)
+		for _, c := range []struct {
+			gate string
+			uses int // how often the reply is given
+		}{{"{}", 1}, {"{uses: 3}", 3}, {"{window: 1h}", 5}, {"{uses: 3, good_for: 1s}", 1}} {
+			n.apply(`  - {name: r, on: [tool_call], when: 'event.tool == "bash"', then: gate, gate: ` + c.gate + "}\n")
+			n.provider.json(formCases[0].reply)
+			ask += " " // another call for each
+			waiting := n.begin("POST", messagesPath, ask, "Prefer", "wait")
+			n.decide(n.gate().ID, true, "")
+			<-waiting
+			if strings.Contains(c.gate, "good_for") {
+				n.Move(time.Minute)
+			}
+			given, before := 1, n.provider.calls()
+			for range 4 {
+				if n.call("POST", messagesPath, ask, "Prefer", "respond-async").status == 200 {
+					given++
+				}
+			}
+			asked := n.provider.calls() - before
+			if given != c.uses || (asked > 0) != (given < 5) || asked > 1 {
+				t.Errorf("%s: given %d times, with %d more calls of the provider", c.gate, given, asked)
+			}
+			if given < 5 {
+				n.decide(n.gate().ID, false, "No.") // the new gate
+			}
+		}
+		n.WantClean()
+	})
+}
+
+// What an agent may try to have a reply, or a request, twice for one approval.
+func TestASecondUseNeedsASecondApproval(t *testing.T) {
+	each(t, func(t *testing.T, n *node) {
+		n.apply(gateBash + `  - {name: ask, on: [prompt], when: 'event.text.contains("Wipe")', then: gate}` + "\n")
+		n.provider.json(formCases[0].reply)
+		ask := fmt.Sprintf(messageAsk, false)
+		waiting := n.begin("POST", messagesPath, ask, "X-Stainless-Retry-Count", "1")
+		n.decide(n.gate().ID, true, "")
+		<-waiting
+		for _, count := range []string{"0", "1", "-1", "x", ""} {
+			if got := n.call("POST", messagesPath, ask, "X-Stainless-Retry-Count", count, "Prefer",
+				"respond-async"); got.status != 202 {
+				t.Errorf("retry %s: %+v", count, got)
+			}
+		}
+		n.decide(n.gate().ID, false, "No.")
+
+		// A request that was approved is sent once, whatever its sender says of retries.
+		n.provider.json(`{"id":"x","content":[]}`)
+		wipe := strings.Replace(ask, "Clean", "Wipe", 1)
+		waiting = n.begin("POST", messagesPath, wipe)
+		n.decide(n.gate().ID, true, "")
+		if got := <-waiting; got.status != 200 {
+			t.Errorf("%+v", got)
+		}
+		before := n.provider.calls()
+		for _, count := range []string{"", "1", "2"} {
+			if got := n.call("POST", messagesPath, wipe, "X-Stainless-Retry-Count", count, "Prefer",
+				"respond-async"); got.status != 202 || n.provider.calls() != before {
+				t.Errorf("retry %s: %+v, %d calls", count, got, n.provider.calls()-before)
+			}
+		}
+		n.WantClean()
+	})
+}
+
+// A request that the provider was too busy for is sent again by its SDK, and nobody is asked again;
+// but not for ever.
+func TestARetriedRequestIsTheSameUse(t *testing.T) {
+	each(t, func(t *testing.T, n *node) {
+		n.apply(`  - {name: ask, on: [prompt], then: gate}` + "\n")
+		n.provider.answers(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(529) })
+		ask := fmt.Sprintf(messageAsk, false)
+		waiting := n.begin("POST", messagesPath, ask)
+		n.decide(n.gate().ID, true, "")
+		if got := <-waiting; got.status != 529 {
+			t.Fatalf("%+v", got)
+		}
+		for i := range 5 {
+			if got := n.call("POST", messagesPath, ask, "Prefer", "respond-async"); got.status != 529 {
+				t.Fatalf("retry %d: %+v", i, got)
+			}
+		}
+		if got := n.call("POST", messagesPath, ask, "Prefer", "respond-async"); got.status != 202 || n.provider.calls() != 6 {
+			t.Errorf("%+v, %d calls", got, n.provider.calls())
+		}
+		n.WantClean()
+	})
+}
+
+// A reply that cannot be kept is an error that says so, and is not given.
+func TestAReplyThatIsTooLargeToBeKeptIsRefused(t *testing.T) {
+	n := one(t)
+	n.apply(gateBash)
+	for _, size := range []int{20 << 20, 25 << 20} {
+		n.provider.json(strings.Replace(formCases[0].reply, `"rm -r build"`, `"ls","note":"`+strings.Repeat("x", size)+`"`, 1))
+		got := n.call("POST", messagesPath, fmt.Sprintf(messageAsk, false), "Prefer", "respond-async")
+		if size > 24<<20 {
+			if got.status != http.StatusBadGateway || !strings.Contains(got.body, "too large to be kept") {
+				t.Errorf("%d %.300s", got.status, got.body)
+			}
+			continue
+		}
+		if got.status != http.StatusAccepted {
+			t.Fatalf("%d %.300s", got.status, got.body)
+		}
+		n.decide(n.gate().ID, false, "No.")
+		n.Move(2 * time.Hour)
+	}
 }
