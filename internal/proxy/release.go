@@ -79,7 +79,7 @@ func (x *exchange) releaseReply(g *gate.Gate, again bool) error {
 		}
 		return nil
 	}
-	x.p.noteGiven(x.fp, given{g.ID, x.retryCount(), x.p.core.Now()})
+	x.p.noteGiven(x.fp, given{g.ID, x.retryCount(), x.p.core.Now()}, again)
 	return nil
 }
 
@@ -133,10 +133,14 @@ type given struct {
 // waiting just then.
 const retryTime = time.Minute
 
-// noteGiven remembers a reply that was given, in case its client asks for it again.
-func (p *Proxy) noteGiven(fp string, g given) {
+// noteGiven remembers a reply that was given, in case its client asks for it again. Retries do not make
+// the time longer in which there may be more.
+func (p *Proxy) noteGiven(fp string, g given, again bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if again {
+		g.at = p.given[fp].at
+	}
 	p.given[fp] = g
 }
 

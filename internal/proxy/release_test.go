@@ -199,6 +199,20 @@ func TestASecondUseNeedsASecondApproval(t *testing.T) {
 		}
 		n.decide(n.gate().ID, false, "No.")
 
+		// Retries that go on and on are none.
+		ask += " "
+		waiting = n.begin("POST", messagesPath, ask)
+		n.decide(n.gate().ID, true, "")
+		<-waiting
+		for i, want := range []int{200, 200, 202} {
+			if got := n.call("POST", messagesPath, ask, "X-Stainless-Retry-Count", fmt.Sprint(i+1), "Prefer",
+				"respond-async"); got.status != want {
+				t.Errorf("retry %d: %+v", i+1, got)
+			}
+			n.Move(40 * time.Second)
+		}
+		n.decide(n.gate().ID, false, "No.")
+
 		// A request that was approved is sent once, whatever its sender says of retries.
 		n.provider.json(`{"id":"x","content":[]}`)
 		wipe := strings.Replace(ask, "Clean", "Wipe", 1)
