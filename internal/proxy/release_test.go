@@ -261,7 +261,8 @@ func TestAReplyThatIsTooLargeToBeKeptIsRefused(t *testing.T) {
 	n := one(t)
 	n.apply(gateBash)
 	for _, size := range []int{20 << 20, 25 << 20} {
-		n.provider.json(strings.Replace(formCases[0].reply, `"rm -r build"`, `"ls","note":"`+strings.Repeat("x", size)+`"`, 1))
+		note := strings.Repeat("x", size)
+		n.provider.json(strings.Replace(formCases[0].reply, `"rm -r build"`, `"ls","note":"`+note+`"`, 1))
 		got := n.call("POST", messagesPath, fmt.Sprintf(messageAsk, false), "Prefer", "respond-async")
 		if size > 24<<20 {
 			if got.status != http.StatusBadGateway || !strings.Contains(got.body, "too large to be kept") {
