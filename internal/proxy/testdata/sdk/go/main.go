@@ -189,7 +189,7 @@ func main() {
 	scenarios := map[string]call{
 		"pass":                 plain(call{}),
 		"pass-stream":          plain(call{stream: true}),
-		"held-approve":         plain(call{timeout: 4 * time.Second, retries: 2}),
+		"held-approve":         plain(call{timeout: 20 * time.Second, retries: 2}),
 		"held-stream-approve":  plain(call{stream: true}),
 		"quick-reject":         {base: silent, key: keys["silent"]},
 		"late-reject":          plain(call{retries: 2}),

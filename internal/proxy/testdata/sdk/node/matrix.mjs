@@ -71,7 +71,7 @@ const apis = anthropic
       },
     }
 
-const impatient = { timeout: 4000, maxRetries: 2 }
+const impatient = { timeout: 20000, maxRetries: 2 }
 const scenarios = {
   pass: { stream: false },
   'pass-stream': { stream: true },

@@ -73,7 +73,7 @@ def with_helper(c, scenario):
         return read(s.get_final_message())
 
 
-impatient = {"timeout": 4.0, "max_retries": 2}
+impatient = {"timeout": 20.0, "max_retries": 2}
 later = {"headers": {"prefer": "respond-async"}}
 scenarios = {
     "pass": (False, {}),
