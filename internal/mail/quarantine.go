@@ -1,13 +1,11 @@
 package mail
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"signalbox/internal/fault"
@@ -154,9 +152,6 @@ func (m *Mail) Release(ctx context.Context, who roster.Identity, id string, appr
 		return QuarantineAnswer{}, fault.New(fault.QuarantineExpired,
 			"The message was held until %s, and then rejected, since nobody had decided.",
 			amp.Stamp(q.ExpiresAt))
-	}
-	if !approve {
-		d.Reason = cmp.Or(strings.TrimSpace(d.Reason), "Rejected in quarantine; the call gave no reason.")
 	}
 	g, err := m.core.Gates.Vote(ctx, who, q.GateID, gate.Ballot{Approve: approve, Note: d.Reason, Digest: d.Digest})
 	return QuarantineAnswer{q.ID, string(g.Status), q.MessageID, g.Status == gate.Approved}, err
