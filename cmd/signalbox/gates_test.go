@@ -15,14 +15,21 @@ import (
 	"signalbox/internal/testbed"
 )
 
+// agentKey is that of a new agent, asker.
+func agentKey(t *testing.T, dir string) string {
+	t.Helper()
+	var added struct{ Keys map[string]string }
+	if err := json.Unmarshal([]byte(mustRun(t, dir, "agents", "add", "asker", "--json")), &added); err != nil {
+		t.Fatal(err)
+	}
+	return added.Keys["signal"]
+}
+
 // TestSeveralGatesAreDecidedAtOnce, also when one of them cannot be.
 func TestSeveralGatesAreDecidedAtOnce(t *testing.T) {
 	t.Parallel()
 	p := up(t, t.TempDir())
-	var added struct{ Keys map[string]string }
-	if err := json.Unmarshal([]byte(mustRun(t, p.dir, "agents", "add", "asker", "--json")), &added); err != nil {
-		t.Fatal(err)
-	}
+	key := agentKey(t, p.dir)
 	var gates []string
 	for i := range 2 {
 		body := fmt.Sprintf(
@@ -34,7 +41,7 @@ func TestSeveralGatesAreDecidedAtOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		req.Header.Set("Authorization", "Bearer "+added.Keys["signal"])
+		req.Header.Set("Authorization", "Bearer "+key)
 		req.Header.Set("Content-Type", "application/json")
 		res, err := http.DefaultClient.Do(req)
 		if err != nil {
@@ -68,10 +75,7 @@ func TestSeveralGatesAreDecidedAtOnce(t *testing.T) {
 func TestWhoeverApprovesHearsThatNobodyWaits(t *testing.T) {
 	t.Parallel()
 	p := up(t, t.TempDir())
-	var added struct{ Keys map[string]string }
-	if err := json.Unmarshal([]byte(mustRun(t, p.dir, "agents", "add", "asker", "--json")), &added); err != nil {
-		t.Fatal(err)
-	}
+	key := agentKey(t, p.dir)
 	ctx, leave := context.WithCancel(t.Context())
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+"/ahp", strings.NewReader(
 		`{"jsonrpc":"2.0","id":1,"method":"ahp/event","params":{"event_type":"pre_action","session_id":"s","agent_id":"a",`+
@@ -79,7 +83,7 @@ func TestWhoeverApprovesHearsThatNobodyWaits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set("X-Api-Key", added.Keys["signal"])
+	req.Header.Set("X-Api-Key", key)
 	req.Header.Set("Content-Type", "application/json")
 	ended := make(chan error, 1)
 	go func() {

@@ -205,16 +205,16 @@ type Unused struct {
 // TakingTime is how long an agent that waits takes at most, or one that asks again every few seconds.
 const TakingTime = 3 * time.Second
 
-// unused is what is left of the approval that a gate has given, nil if it was taken, or
-// nobody takes it by asking.
+// unused is the approval that a gate has given, nil if somebody has taken a use of it, or nobody takes
+// it by asking.
 func (g *Gates) unused(ctx context.Context, found *Gate) (*Unused, error) {
-	if found.Status != Approved || !found.opening.Waits {
+	if found.Status != Approved || found.opening.Uses <= 0 {
 		return nil, nil //nolint:nilnil // that there is none is an answer
 	}
 	var u Unused
 	var window int64
-	err := g.db.QueryRow(ctx, "SELECT uses, good_for FROM gate_approval WHERE gate = $1 AND uses > 0",
-		[]any{found.ID}, &u.Uses, &window)
+	err := g.db.QueryRow(ctx, "SELECT uses, good_for FROM gate_approval WHERE gate = $1 AND uses > 0 AND uses = $2",
+		[]any{found.ID, found.opening.Uses}, &u.Uses, &window)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil //nolint:nilnil // as above
 	}

@@ -77,8 +77,9 @@ type Opening struct {
 	// Context is what led to it, for who decides. It is not part of what is approved, and so not of
 	// Shown: two gates about the same have one action digest, whatever led to them. Prepare bounds it.
 	Context []Fact `json:"context,omitzero"`
-	// Waits says that who asks holds a connection, or comes back for it, and takes the approval at once.
-	Waits bool `json:"waits,omitzero"`
+	// Uses is how often who asks can use the approval, if they hold a connection or come back for it, and
+	// so take it at once; 0 if nobody takes it by asking.
+	Uses int `json:"uses,omitzero"`
 	// Digest is the SHA-256 of what is held, in hex. Without one it is that of what is
 	// shown, as it stands in the entry.
 	Digest string `json:"action_digest,omitzero"`

@@ -206,6 +206,6 @@ func (s *heldStep) opening() gate.Opening {
 			Title: gate.Title(title), Summary: gate.Excerpt(e.Text), ProposedAction: gate.Excerpt(title), Facts: facts,
 			Artifacts: []wire.Raw{shown}, Rule: v.Rule, Reason: v.Reason,
 		},
-		Rules: gate.RulesOf(v.Gate), Waits: true,
+		Rules: gate.RulesOf(v.Gate), Uses: v.Gate.Uses,
 	}
 }

@@ -157,7 +157,10 @@ func (x *exchange) openGate(gates []gated, o gate.Opening, spec policy.GateSpec,
 	target, _ := x.p.Webhook(x.who.ID)
 	o.Project, o.Agent, o.AgentName, o.Requester, o.Risk = x.project, x.who.ID, x.who.Name, x.who.Actor(), spec.Risk
 	o.Origin = gate.Origin{Protocol: Name, Reference: x.reference(), Run: gate.AskedBy(x.run), Callback: target}
-	o.Rules, o.Waits = gate.RulesOf(&spec), !x.async
+	o.Rules = gate.RulesOf(&spec)
+	if !x.async {
+		o.Uses = spec.Uses
+	}
 	due, err := gate.Prepare(o)
 	if err != nil {
 		return nil, err

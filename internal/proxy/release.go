@@ -64,14 +64,17 @@ func (x *exchange) releaseReply(g *gate.Gate, again bool) error {
 	if err != nil {
 		return err
 	}
+	rest := k.Body
+	if x.out.committed { // the stream that opened the gate
+		if rest = k.Body[k.Withheld:]; x.out.given != k.Withheld {
+			return fault.New(fault.Internal, "What was sent does not fit what was kept.")
+		}
+	}
 	if err := x.useApproval(g, again); err != nil {
 		return err
 	}
-	rest := k.Body
 	if !x.out.committed {
 		x.writeHeader(k.Status, http.Header(k.Header), len(k.Body))
-	} else if rest = k.Body[k.Withheld:]; x.out.given != k.Withheld { // not the stream that opened the gate
-		return fault.New(fault.Internal, "What was sent does not fit what was kept.")
 	}
 	if x.out.write(rest, true) != nil {
 		if !again {

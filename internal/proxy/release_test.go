@@ -158,9 +158,13 @@ func TestAnApprovalIsForOneUseUnlessItsRuleSaysMore(t *testing.T) {
 			n.apply(`  - {name: r, on: [tool_call], when: 'event.tool == "bash"', then: gate, gate: ` + c.gate + "}\n")
 			n.provider.json(formCases[0].reply)
 			ask += " " // another call for each
-			waiting := n.begin("POST", messagesPath, ask, "Prefer", "wait")
-			n.decide(n.gate().ID, true, "")
+			waiting := n.begin("POST", messagesPath, ask)
+			g := n.gate()
+			n.decide(g.ID, true, "")
 			<-waiting
+			if shown, err := n.Gates.Show(t.Context(), g.ID); err != nil || shown.Unused != nil {
+				t.Errorf("%s: one use was taken, and the gate says that nobody waits: %+v %v", c.gate, shown.Unused, err)
+			}
 			if strings.Contains(c.gate, "good_for") {
 				n.Move(time.Minute)
 			}
