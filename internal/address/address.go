@@ -36,6 +36,7 @@ const (
 	Entry      Page = "/ui/ledger/{seq}"
 	Deliveries Page = "/ui/deliveries"
 	Delivery   Page = "/ui/deliveries/{id}"
+	Alarms     Page = "/ui/alarms"
 	Policy     Page = "/ui/policy"
 	Version    Page = "/ui/policy/{number}"
 	Settings   Page = "/ui/settings"
@@ -64,6 +65,7 @@ var Named = map[string]Page{
 	"Entry":      Entry,
 	"Deliveries": Deliveries,
 	"Delivery":   Delivery,
+	"Alarms":     Alarms,
 	"Policy":     Policy,
 	"Version":    Version,
 	"Settings":   Settings,

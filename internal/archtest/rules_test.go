@@ -17,7 +17,7 @@ const (
 // The staircase: a room imports only rooms that stand before it.
 var (
 	core = []string{
-		"fault", "wire", "id", "address", "store", "ledger", "clock", "roster", "secret", "show", "facts", "policy",
+		"fault", "wire", "id", "address", "store", "ledger", "clock", "roster", "alarm", "secret", "show", "facts", "policy",
 		"rulebook", "gate", "counter", "deliver", "notify", "blob", "protocol",
 	}
 	protocols = readProtocols(os.DirFS(root))

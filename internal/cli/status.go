@@ -56,6 +56,9 @@ func printStatus(w output.Printer, base string, s server.Status) {
 		output.Thousands(s.Entries), output.Thousands(s.Checkpoint), signs)
 	w.Print("origin      %s", s.Origin)
 	w.Print("memory      %d MB", s.Memory>>20)
+	for _, one := range s.Alarms {
+		w.Print("ALARM       %s `signalbox alarms ls` has more.", one.Title)
+	}
 }
 
 // newVersion prints the version of this program, which is not necessarily the server's;

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"signalbox/internal/alarm"
 	"signalbox/internal/deliver"
 	"signalbox/internal/gate"
 	"signalbox/internal/roster"
@@ -46,7 +47,7 @@ type Called interface {
 	Routes(n *Notifier) []wire.Route
 }
 
-// The events that are announced. The first three are the kinds of the ledger's entries.
+// The events that are announced, and alarm.Raised. All but the last are the kinds of the ledger's entries.
 const (
 	Opened    = "gate.opened"
 	Escalated = "gate.escalated"
@@ -64,7 +65,9 @@ type Message struct {
 	Gate   gate.Gate // as it is now
 	// Then is the gate as it was at the event, which is the same on every try.
 	Then gate.Gate
-	Link string // where the gate can be seen
+	// Alarm is what an alarm says, nil if it is about a gate.
+	Alarm *alarm.Alarm
+	Link  string // where the gate can be seen, or the alarms
 	// Headline says in one line what happened, and Lines the rest, within the channel's room. They
 	// contain what agents wrote, so the channel has to escape them.
 	Headline string

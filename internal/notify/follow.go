@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"signalbox/internal/alarm"
 	"signalbox/internal/deliver"
 	"signalbox/internal/ledger"
 	"signalbox/internal/store"
@@ -51,14 +52,16 @@ func enrolled(tx *ledger.Tx) (map[string]int64, error) {
 // payload is what a delivery keeps of a notice. The rest is read from the gate when it is sent.
 type payload struct {
 	Event string `json:"event"`
-	Gate  string `json:"gate"`
+	Gate  string `json:"gate"` // or the alarm
 	Entry int64  `json:"entry"`
 	// Contact is of the one person who is told, "" for a channel that is configured.
 	Contact string `json:"contact,omitzero"`
 }
 
 // isNotified reports whether people hear of entries of the kind.
-func isNotified(kind string) bool { return kind == Opened || kind == Escalated || kind == Resolved }
+func isNotified(kind string) bool {
+	return kind == Opened || kind == Escalated || kind == Resolved || kind == alarm.Raised
+}
 
 // queueNotices queues a delivery for every channel and every entry that people should hear of. It
 // may be called with the same entries again, after a crash: what is queued already is skipped.

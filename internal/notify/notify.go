@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"signalbox/internal/alarm"
 	"signalbox/internal/deliver"
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
@@ -20,6 +21,7 @@ type Options struct {
 	Ledger *ledger.Ledger
 	Roster *roster.Roster
 	Gates  *gate.Gates
+	Alarms *alarm.Alarms
 	Outbox *deliver.Outbox
 	Key    []byte // from which the codes of buttons follow
 	Base   string // the address by which people reach this server
@@ -37,6 +39,7 @@ type Notifier struct {
 	ledger   *ledger.Ledger
 	roster   *roster.Roster
 	gates    *gate.Gates
+	alarms   *alarm.Alarms
 	outbox   *deliver.Outbox
 	key      []byte
 	base     string
@@ -48,8 +51,8 @@ type Notifier struct {
 // for each kind of channel, so it must be called before the outbox runs.
 func New(o Options) *Notifier {
 	n := &Notifier{
-		db: o.DB, ledger: o.Ledger, roster: o.Roster, gates: o.Gates, outbox: o.Outbox, key: o.Key, base: o.Base, log: o.Log,
-		byTarget: map[string]Channel{},
+		db: o.DB, ledger: o.Ledger, roster: o.Roster, gates: o.Gates, alarms: o.Alarms, outbox: o.Outbox, key: o.Key,
+		base: o.Base, log: o.Log, byTarget: map[string]Channel{},
 	}
 	for _, c := range o.Channels {
 		if n.byTarget[c.Target()] != nil {

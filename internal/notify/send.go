@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"signalbox/internal/address"
+	"signalbox/internal/alarm"
 	"signalbox/internal/deliver"
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
@@ -45,6 +46,9 @@ func (s sender) Send(ctx context.Context, a deliver.Attempt) deliver.Result {
 	if err != nil {
 		return s.broken(a, err)
 	}
+	if m.Alarm != nil && m.Alarm.ClosedAt != nil && c.Name() != webhookName {
+		return moot // somebody has looked at it
+	}
 	if m.Event == Escalated && m.Gate.Status != gate.Pending && c.Name() != webhookName {
 		return moot // nobody is reminded of what is decided; programs hear of everything
 	}
@@ -61,12 +65,20 @@ var moot = deliver.Result{Verdict: deliver.Succeeded, Class: "moot"}
 // may be away for a moment.
 func (s sender) broken(a deliver.Attempt, err error) deliver.Result {
 	s.n.log.Warn("cannot make a message", "delivery", a.ID, "error", err.Error())
-	return deliver.Result{Class: "internal", Text: "The gate could not be read. The server's log has the cause."}
+	return deliver.Result{Class: "internal", Text: "What it is about could not be read. The server's log has the cause."}
 }
 
 // message makes the message for one try. Only an opening has buttons: a reminder refers to it. Where
 // there might be buttons and are none, the message says why.
 func (n *Notifier) message(ctx context.Context, c Channel, a deliver.Attempt, p payload) (Message, error) {
+	if p.Event == alarm.Raised {
+		raised, err := n.alarms.Get(ctx, p.Gate)
+		m := Message{
+			ID: a.ID, Number: a.Number, At: a.At, Event: p.Event, Alarm: &raised, Link: n.base + address.Alarms.At(),
+		}
+		m.write(c.Room())
+		return m, err
+	}
 	g, err := n.gates.Get(ctx, p.Gate)
 	if err != nil {
 		return Message{}, err

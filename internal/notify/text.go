@@ -89,6 +89,8 @@ func (m *Message) say() string {
 	switch {
 	case m.Event == Tested:
 		return "Signalbox reaches this channel"
+	case m.Alarm != nil:
+		return "Alarm: " + show.Text(m.Alarm.Title)
 	case m.Gate.Status != gate.Pending:
 		say = outcome(m.Gate)
 	case m.Event == Escalated:
@@ -123,6 +125,12 @@ func (m *Message) parts() (lines []Line, missing string) {
 		if text = strings.Trim(text, " \n"); text != "" {
 			lines = append(lines, Line{name, quote(show.Lines(text))})
 		}
+	}
+	if m.Alarm != nil {
+		add("What happened", m.Alarm.Detail)
+		add("Agent", m.Alarm.Agent)
+		add("Workspace", m.Alarm.Workspace)
+		return lines, ""
 	}
 	g := m.Gate
 	if g.Status != gate.Pending {

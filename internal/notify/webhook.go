@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 
+	"signalbox/internal/alarm"
 	"signalbox/internal/deliver"
 	"signalbox/internal/gate"
 	"signalbox/internal/wire"
@@ -29,6 +30,8 @@ func NewWebhook(outbox *deliver.Outbox, address wire.Secret, host string) *Webho
 type WebhookBody struct {
 	Event string     `json:"event"`
 	Gate  *gate.Gate `json:"gate,omitempty"` // as in GET /ops/gates/{id}, at the time of the event
+	// Alarm is as in GET /ops/alarms.
+	Alarm *alarm.Alarm `json:"alarm,omitempty"`
 }
 
 // receiver names whose secret signs the calls.
@@ -51,8 +54,8 @@ func (w *Webhook) Room() Room { return Room{Size: func(rune) int { return 1 }} }
 
 // Send makes one call. Retries carry the same id and the same body, so that a receiver can tell.
 func (w *Webhook) Send(ctx context.Context, m Message) deliver.Result {
-	told := WebhookBody{Event: m.Event}
-	if m.Event != Tested {
+	told := WebhookBody{Event: m.Event, Alarm: m.Alarm}
+	if m.Event != Tested && m.Alarm == nil {
 		told.Gate = &m.Then
 	}
 	body, err := wire.Marshal(told)

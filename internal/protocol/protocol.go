@@ -15,6 +15,7 @@ import (
 	"slices"
 	"time"
 
+	"signalbox/internal/alarm"
 	"signalbox/internal/clock"
 	"signalbox/internal/counter"
 	"signalbox/internal/deliver"
@@ -33,6 +34,7 @@ type Core struct {
 	DB     *store.DB
 	Ledger *ledger.Ledger
 	Roster *roster.Roster
+	Alarms *alarm.Alarms
 	Book   *rulebook.Book
 	Gates  *gate.Gates
 	Outbox *deliver.Outbox

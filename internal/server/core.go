@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"signalbox/internal/alarm"
 	"signalbox/internal/clock"
 	"signalbox/internal/counter"
 	"signalbox/internal/deliver"
@@ -39,6 +40,7 @@ func Migrations(more ...protocol.Protocol) []store.Migrations {
 		ledger.Migrations,
 		clock.Migrations,
 		roster.Migrations,
+		alarm.Migrations,
 		rulebook.Migrations,
 		gate.Migrations,
 		counter.Migrations,
@@ -55,6 +57,7 @@ func Projections(more ...protocol.Protocol) []ledger.Projection {
 	core := []ledger.Projection{
 		clock.Projection(),
 		roster.Projection(),
+		alarm.Projection(),
 		rulebook.Projection(),
 		gate.Projection(),
 		counter.Projection(),
@@ -129,6 +132,7 @@ func (c *core) open(ctx context.Context, config *Config, more []protocol.Protoco
 		DB: c.DB, Ledger: c.Ledger, Now: c.Now, Log: c.Log, Provider: config.Provider,
 		PerAgent: config.PerAgent,
 	})
+	c.Alarms = alarm.New(c.DB, c.Ledger)
 	// A replay reads decisions back from entries; each kind of entry needs its reader.
 	readers := gate.Readers()
 	maps.Copy(readers, list.Readers())
@@ -212,7 +216,7 @@ func (c *core) run(ctx context.Context) error {
 
 // routes are the HTTP surface of every package. handler adds the server's own.
 func (c *core) routes() []wire.Route {
-	all := slices.Concat(c.Ledger.Routes(), c.Roster.Routes(), c.Book.Routes(), c.Gates.Routes(), c.counters.Routes(),
+	all := slices.Concat(c.Ledger.Routes(), c.Roster.Routes(), c.Alarms.Routes(), c.Book.Routes(), c.Gates.Routes(), c.counters.Routes(),
 		c.Outbox.Routes(), c.notifier.Routes())
 	for _, s := range c.opened {
 		all = append(all, s.Routes()...)

@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"signalbox/internal/alarm"
 	"signalbox/internal/fault"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
@@ -52,6 +53,8 @@ type Status struct {
 	Signs      bool      `json:"signs"`
 	Origin     string    `json:"origin"`
 	Memory     uint64    `json:"memory_bytes"`
+	// Alarms are those that are open and that the caller may see.
+	Alarms []alarm.Alarm `json:"alarms"`
 }
 
 // Readiness is the answer of /readyz. It is public: load balancers have no token.
@@ -124,6 +127,9 @@ func (s *Server) status(ctx context.Context) Status {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	out.Memory = m.Sys
+	if open, err := s.core.Alarms.List(ctx, false); err == nil {
+		out.Alarms = open
+	}
 	if head, err := s.core.Ledger.Head(ctx); err == nil {
 		out.Entries = head
 	}

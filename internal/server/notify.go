@@ -242,8 +242,8 @@ func (c *core) openNotifier(config *Config) error {
 		return err
 	}
 	c.notifier = notify.New(notify.Options{
-		DB: c.DB, Ledger: c.Ledger, Roster: c.Roster, Gates: c.Gates, Outbox: c.Outbox, Key: c.Key, Base: c.BaseURL,
-		Channels: channels, Log: c.Log,
+		DB: c.DB, Ledger: c.Ledger, Roster: c.Roster, Gates: c.Gates, Alarms: c.Alarms, Outbox: c.Outbox, Key: c.Key,
+		Base: c.BaseURL, Channels: channels, Log: c.Log,
 	})
 	return nil
 }

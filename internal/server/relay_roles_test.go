@@ -159,6 +159,13 @@ func (s *stage) deeds() []deed {
 			return "/ui/deliveries/" + s.delivery + "/resend", nil
 		}},
 
+		{action: "/ui/alarms/close", least: operator, make: func() (string, url.Values) {
+			s.ops(201, "POST /bells/default/"+s.name("bell"), "", nil)
+			var list struct{ Alarms []struct{ ID string } }
+			s.ops(200, "GET /ops/alarms", "", &list)
+			return "/ui/alarms/close", url.Values{"id": {list.Alarms[0].ID}}
+		}},
+
 		{action: "/ui/policy", choice: "check", least: viewer, shows: true, make: s.policy("check")},
 		{action: "/ui/policy", choice: "replay", least: operator, shows: true, make: s.policy("replay")},
 		{action: "/ui/policy", choice: "trial", least: operator, shows: true, make: s.policy("trial")},
@@ -201,7 +208,7 @@ func TestEveryActionTakesItsRole(t *testing.T) {
 	t.Parallel()
 	channel := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer channel.Close()
-	b := start(t, "", map[string]string{"notify.webhook": channel.URL})
+	b := start(t, "", map[string]string{"notify.webhook": channel.URL}, withBells())
 	s := &stage{worked: workOn(t, b)}
 	_, s.key = b.addAgent("asker")
 	s.sender, s.address = b.register("carol", "default"), b.register("dave", "default").address

@@ -179,6 +179,8 @@ func TestWorkspacesAreWalls(t *testing.T) {
 			{"GET /ops/deliveries", "GET /ops/deliveries?workspace=default", "", 200, 0},
 			{"GET /ops/deliveries/{id}", "GET /ops/deliveries/delivery_x", "", 404, 0},
 			{"POST /ops/deliveries/{id}/resend", "POST /ops/deliveries/delivery_x/resend", "", 404, 0},
+			{"GET /ops/alarms", "GET /ops/alarms", "", 200, 0},
+			{"POST /ops/alarms/{id}/close", "POST /ops/alarms/alarm_x/close", `{}`, 404, 0},
 			{"GET /ops/notify", "GET /ops/notify", "", 403, 0},
 			{"GET /ops/notify/secret", "GET /ops/notify/secret", "", 403, 0},
 			{"POST /ops/notify/test", "POST /ops/notify/test", `{"channel":"slack"}`, 403, 0},

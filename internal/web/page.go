@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"signalbox/internal/address"
+	"signalbox/internal/alarm"
 	"signalbox/internal/fault"
 	"signalbox/internal/roster"
 	"signalbox/internal/store"
@@ -62,13 +63,13 @@ type Result struct {
 // for accessibility, and filled with hostile texts.
 func Pages() []Page {
 	return slices.Concat(inboxPages(), overviewPages(), agentPages(), accountPages(), mailPages(), taskPages(),
-		sessionPages(), runPages(), ledgerPages(), deliveryPages(), policyPages(), settingPages())
+		sessionPages(), runPages(), ledgerPages(), deliveryPages(), alarmPages(), policyPages(), settingPages())
 }
 
 // Actions are all forms of the dashboard, each with the role that it takes.
 func Actions() []Action {
 	return slices.Concat(inboxActions(), agentActions(), accountActions(), mailActions(), taskActions(), runActions(),
-		deliveryActions(), policyActions(), settingActions())
+		deliveryActions(), alarmActions(), policyActions(), settingActions())
 }
 
 // menu is the navigation, in its order. Entries whose page does not exist are left out.
@@ -82,6 +83,7 @@ var menu = []struct{ Path, Icon, Label, Group string }{
 	{address.Runs.At(), "run", "Runs", "Work"},
 	{address.Ledger.At(), "ledger", "Ledger", "Record"},
 	{address.Deliveries.At(), "send", "Deliveries", "Record"},
+	{address.Alarms.At(), "alert", "Alarms", "Record"},
 	{address.Policy.At(), "policy", "Policy", "Control"},
 	{address.Settings.At(), "settings", "Settings", "Control"},
 }
@@ -134,6 +136,7 @@ type view struct {
 	Flash   *flash
 	Menu    []menuEntry
 	Waiting int64
+	Alarms  []alarm.Alarm // those that are open
 	Seq     int64 // the last entry when the page was made
 	Topics  string
 	CSS, JS string
@@ -341,6 +344,7 @@ func (w *Web) view(r *Request) view {
 		CSS: w.css, JS: w.js,
 	}
 	v.Waiting, v.Seq = w.waiting(r.Context(), r.Who.Workspace)
+	v.Alarms = w.openAlarms(r.Context())
 	there := map[string]bool{}
 	for _, p := range Pages() {
 		there[p.Path] = true
@@ -356,6 +360,9 @@ func (w *Web) view(r *Request) view {
 		}
 		if m.Path == address.Inbox.At() {
 			entry.Count = v.Waiting
+		}
+		if m.Path == address.Alarms.At() {
+			entry.Count = int64(len(v.Alarms))
 		}
 		v.Menu = append(v.Menu, entry)
 	}

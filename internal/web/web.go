@@ -12,6 +12,7 @@ import (
 	"path"
 	"time"
 
+	"signalbox/internal/alarm"
 	"signalbox/internal/counter"
 	"signalbox/internal/deliver"
 	"signalbox/internal/gate"
@@ -40,6 +41,7 @@ type Options struct {
 	Roster    *roster.Roster
 	Book      *rulebook.Book
 	Gates     *gate.Gates
+	Alarms    *alarm.Alarms
 	Counters  *counter.Counters
 	Outbox    *deliver.Outbox
 	Notifier  *notify.Notifier

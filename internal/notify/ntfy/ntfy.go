@@ -78,8 +78,11 @@ type published struct {
 // priorities are ntfy's, from 1 to 5: what is urgent rings.
 var priorities = map[string]int{"low": 2, "medium": 3, "high": 5}
 
-// priority is ntfy's, from 1 to 5. Gates of high risk ring; outcomes are silent.
+// priority is ntfy's, from 1 to 5. Alarms and gates of high risk ring; outcomes are silent.
 func priority(m notify.Message) int {
+	if m.Alarm != nil {
+		return priorities["high"]
+	}
 	if m.Gate.Status != gate.Pending {
 		return 2 // an outcome waits for nobody
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"signalbox/internal/alarm"
 	"signalbox/internal/clock"
 	"signalbox/internal/counter"
 	"signalbox/internal/deliver"
@@ -57,6 +58,7 @@ func New(t testing.TB, address string, on On) *Node {
 	c.base = ledgertest.Open(t, address, nil, []ledgertest.Part{
 		{Migrations: clock.Migrations, Projection: clock.Projection()},
 		{Migrations: roster.Migrations, Projection: roster.Projection()},
+		{Migrations: alarm.Migrations, Projection: alarm.Projection()},
 		{Migrations: rulebook.Migrations, Projection: rulebook.Projection()},
 		{Migrations: gate.Migrations, Projection: gate.Projection()},
 		{Migrations: counter.Migrations, Projection: counter.Projection()},
@@ -69,6 +71,7 @@ func New(t testing.TB, address string, on On) *Node {
 		on.Roster(&people)
 	}
 	c.Roster = roster.New(people)
+	c.Alarms = alarm.New(c.DB, c.Ledger)
 	readers := gate.Readers()
 	maps.Copy(readers, on.Readers)
 	c.Book = rulebook.New(c.DB, c.Ledger, c.Roster, c.Now, c.Log, readers)

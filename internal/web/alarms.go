@@ -1,0 +1,37 @@
+package web
+
+import (
+	"context"
+
+	"signalbox/internal/address"
+	"signalbox/internal/alarm"
+)
+
+// alarmPages show what nobody should have done.
+func alarmPages() []Page {
+	return []Page{{
+		Path: string(address.Alarms), Template: "alarms", Title: "Alarms", Live: []string{"alarm"},
+		Load: func(w *Web, r *Request) (any, error) { return w.Alarms.List(r.Context(), true) },
+	}}
+}
+
+// alarmActions let an operator say that they have looked at one.
+func alarmActions() []Action {
+	return []Action{{Path: address.Alarms.Of("close"), Do: (*Web).closeAlarm}}
+}
+
+// closeAlarm closes an alarm.
+func (w *Web) closeAlarm(r *Request) (Result, error) {
+	_, err := w.Alarms.Close(r.Context(), r.Who, r.Field("id"), r.Field("note"))
+	return Result{To: address.Alarms.At(), Flash: "Closed."}, err
+}
+
+// openAlarms are the alarms that are open, for the frame. If they cannot be read the page is shown
+// without them, and says nothing of alarms.
+func (w *Web) openAlarms(ctx context.Context) []alarm.Alarm {
+	open, err := w.Alarms.List(ctx, false)
+	if err != nil {
+		w.Log.Warn("cannot read the alarms", "error", err.Error())
+	}
+	return open
+}
