@@ -44,8 +44,12 @@ func newAlarmsClose(a *command.App) *command.Command {
 	})
 	note := c.Flags().String("note", "", "what you found")
 	c.RunE = func(c *command.Command, args []string) error {
-		return command.Ask(c.Context(), a, api.Post("/ops/alarms/"+url.PathEscape(args[0])+"/close", alarm.Closing{Note: *note}),
-			func(w output.Printer, one alarm.Alarm) { w.Print("%s is closed.", one.ID) })
+		return command.Ask(
+			c.Context(),
+			a,
+			api.Post("/ops/alarms/"+url.PathEscape(args[0])+"/close", alarm.Closing{Note: *note}),
+			func(w output.Printer, one alarm.Alarm) { w.Print("%s is closed.", one.ID) },
+		)
 	}
 	return c
 }

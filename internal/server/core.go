@@ -216,8 +216,16 @@ func (c *core) run(ctx context.Context) error {
 
 // routes are the HTTP surface of every package. handler adds the server's own.
 func (c *core) routes() []wire.Route {
-	all := slices.Concat(c.Ledger.Routes(), c.Roster.Routes(), c.Alarms.Routes(), c.Book.Routes(), c.Gates.Routes(), c.counters.Routes(),
-		c.Outbox.Routes(), c.notifier.Routes())
+	all := slices.Concat(
+		c.Ledger.Routes(),
+		c.Roster.Routes(),
+		c.Alarms.Routes(),
+		c.Book.Routes(),
+		c.Gates.Routes(),
+		c.counters.Routes(),
+		c.Outbox.Routes(),
+		c.notifier.Routes(),
+	)
 	for _, s := range c.opened {
 		all = append(all, s.Routes()...)
 	}
