@@ -127,7 +127,8 @@ func render(r run.Run, events []run.Numbered, now time.Time) string {
 		if wire.UnmarshalPart(n.Event, &e) != nil {
 			continue
 		}
-		if e.Type == engine.Completed {
+		// A run that ended after it was read goes on here; its end is an entry of its own, and shown then.
+		if e.Type == engine.Completed && r.Status != run.Running {
 			lines = append(lines, outcomeLines(e)...)
 		}
 		if e.Type != engine.Acted || e.Action.Kind == engine.Turn || r.Status != run.Running {
