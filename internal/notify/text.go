@@ -58,12 +58,15 @@ func (m *Message) write(room Room) (missing string) {
 	return missing
 }
 
-// cost is how much room lines take.
+// cost is how much room lines take, or, if they do not fit, more than there is: of a gate of a megabyte
+// the first page is enough to know that.
 func (r Room) cost(lines []Line) (all int) {
 	for _, line := range lines {
 		all += aroundLine
 		for _, c := range line.Name + line.Text {
-			all += r.Size(c)
+			if all += r.Size(c); all > r.Most {
+				return all
+			}
 		}
 	}
 	return all
