@@ -28,6 +28,7 @@ import (
 // emptyTables are the tables that have no rows in a database of version 0.1, before or
 // after it was brought up to date, and why.
 var emptyTables = map[string]string{
+	"alarm":           "version 0.1 raised none",
 	"delivery_runner": "a runner has a row only while its server runs",
 	"task_plan":       "version 0.1 kept no dispatches",
 }
