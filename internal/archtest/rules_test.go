@@ -17,8 +17,8 @@ const (
 // The staircase: a room imports only rooms that stand before it.
 var (
 	core = []string{
-		"fault", "wire", "id", "address", "store", "ledger", "clock", "roster", "alarm", "secret", "show", "facts", "policy",
-		"rulebook", "gate", "counter", "deliver", "notify", "blob", "protocol",
+		"fault", "wire", "id", "address", "store", "ledger", "clock", "roster", "alarm", "passkey", "secret", "show", "facts",
+		"policy", "rulebook", "gate", "counter", "deliver", "notify", "blob", "protocol",
 	}
 	protocols = readProtocols(os.DirFS(root))
 	top       = []string{"mcp", "web", "server", "conform", "cli"}
@@ -69,6 +69,7 @@ var libraries = []struct {
 		"the schemas of tasks are checked in one place, and their codes are made there",
 	},
 	{"github.com/modelcontextprotocol/go-sdk", "mcp", "a vendor's SDK stays in the package that talks to that vendor"},
+	{"github.com/go-webauthn/webauthn", "passkey", "what a signature of a person is worth is decided in one place"},
 	{"github.com/go-telegram/bot", "notify", "a vendor's SDK stays in the package that talks to that vendor"},
 	{"github.com/wneessen/go-mail", "notify", "a vendor's SDK stays in the package that talks to that vendor"},
 }

@@ -23,6 +23,8 @@ const (
 	AlreadyResolved    Code = "already_resolved"
 	NotWhatWasShown    Code = "not_what_was_shown"
 	NotAllShown        Code = "not_all_shown"
+	PresenceRequired   Code = "presence_required"
+	PresenceInvalid    Code = "presence_invalid"
 	TooLarge           Code = "too_large"
 	UnsupportedMedia   Code = "unsupported_media_type"
 	Cancelled          Code = "cancelled"
@@ -107,6 +109,10 @@ var Catalogue = []Meaning{
 	{NotAllShown, 409, "The gate shows only the beginning of what is decided, and the approval does not say so. " +
 		"`details.unshown` lists what is not shown, `details.unseen` is the number that an approval names. Nothing was " +
 		"changed; download the rest, or approve it unseen."},
+	{PresenceRequired, 403, "This takes the signature of a passkey, which people give in a browser; the message has the " +
+		"address. Nothing was changed."},
+	{PresenceInvalid, 403, "The signature is not one of an enrolled passkey of the caller over exactly this, or is that " +
+		"of a copy. Nothing was changed."},
 	{TooLarge, 413, "The body is over the limit that the message names."},
 	{UnsupportedMedia, 415, "The body is of a type that the call does not take."},
 	{Cancelled, 499, "The caller went away before the work began. Nothing was changed."},
