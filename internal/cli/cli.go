@@ -103,8 +103,9 @@ func groups(a *command.App) []*cobra.Command {
 			newDeliveriesLs(a), newDeliveriesShow(a), newDeliveriesResend(a)),
 		// The group `gates`. A gate is a decision that people owe an agent,
 		// whichever protocol it came through, so these commands know no protocol.
-		command.Group("gates", "The decisions that people owe: list, show, approve, reject, watch",
-			newGatesLs(a), newGatesShow(a), newGatesDecide(a, true), newGatesDecide(a, false), screen.NewWatch(a)),
+		command.Group("gates", "The decisions that people owe: list, show, approve, reject, watch, verify",
+			newGatesLs(a), newGatesShow(a), newGatesDecide(a, true), newGatesDecide(a, false), screen.NewWatch(a),
+			newGatesVerify(a)),
 		// The group `keys`. The server stores the SHA-256 of a key and a hint of it;
 		// the secret exists only in the answer that issued it.
 		command.Group("keys", "The keys of agents, operators and owners: issue, list, rotate, revoke",
@@ -120,7 +121,8 @@ func groups(a *command.App) []*cobra.Command {
 		// The group `operators`. The first admin is made by the first start of
 		// the server, whose token is in the data folder; all others are added here.
 		command.Group("operators", "The people who decide: list, add, change, remove, new token",
-			newOperatorsLs(a), newOperatorsAdd(a), newOperatorsSet(a), newOperatorsRm(a), newOperatorsToken(a)),
+			newOperatorsLs(a), newOperatorsAdd(a), newOperatorsSet(a), newOperatorsRm(a), newOperatorsToken(a),
+			newForgetPasskeys(a)),
 		// The group `owners`. An owner can register agents with a key, and can do
 		// nothing else: no gate, no ledger, no other owner's agents.
 		command.Group("owners", "The people and teams who may register agents: list, add, remove, new key",

@@ -9,6 +9,7 @@ import (
 	"signalbox/internal/cli/command"
 	"signalbox/internal/cli/output"
 	"signalbox/internal/roster"
+	"signalbox/internal/server"
 )
 
 // operatorArgument completes the usage error of every command that takes a name.
@@ -122,6 +123,37 @@ func newOperatorsToken(a *command.App) *command.Command {
 			func(w output.Printer, made roster.AddedOperator) {
 				w.Print("%s\nThis is a new token of %s. It is shown only once.", made.Token, args[0])
 			})
+	}
+	return c
+}
+
+// newForgetPasskeys opens the database itself: a server asks for a signature before it removes a
+// passkey, and who has lost all of theirs has none.
+func newForgetPasskeys(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
+		Use: "forget-passkeys NAME", Short: "Remove all passkeys of an operator who lost them; the server must be stopped",
+		Long: `Remove all passkeys of an operator who lost them, so that they can enrol a new one. The
+server must be stopped. The ledger says that this was done, and so does every page of the
+dashboard after the next start.`,
+		Args: command.Exactly(1, operatorArgument),
+	})
+	flags := command.AddConfigFlags(c, "db")
+	c.RunE = func(c *command.Command, args []string) error {
+		config, err := flags.Load(a, c)
+		if err != nil {
+			return err
+		}
+		count, err := server.ForgetPasskeys(c.Context(), config, args[0])
+		if err != nil {
+			return err
+		}
+		return a.Show(map[string]int{"forgotten": count}, func(w output.Printer) {
+			if count == 0 {
+				w.Print("%s has no passkeys. Nothing was changed.", args[0])
+				return
+			}
+			w.Print("Forgot %d of %s, who can enrol the next one in a browser, without a signature.", count, args[0])
+		})
 	}
 	return c
 }

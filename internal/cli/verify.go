@@ -2,13 +2,18 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
+	"time"
 
+	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
 	"signalbox/internal/cli/output"
 	"signalbox/internal/fault"
+	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 	"signalbox/internal/wire"
 )
@@ -23,6 +28,13 @@ type verified struct {
 	Root       string   `json:"root,omitempty"`
 	Checkpoint int64    `json:"checkpoint,omitempty"`
 	Record     wire.Raw `json:"record,omitempty"`
+
+	// The votes: signed and verified, not signed because nobody had asked for that, and not verifiable
+	// because a body was erased.
+	SignedVotes   int64         `json:"signed_votes,omitempty"`
+	UnsignedVotes int64         `json:"unsigned_votes,omitempty"`
+	ErasedVotes   int64         `json:"erased_votes,omitempty"`
+	Votes         []gate.Judged `json:"votes,omitempty"` // of the gate that was asked for
 }
 
 // newLedgerVerify needs no server and trusts none: only the key. The kind of file is
@@ -31,21 +43,16 @@ func newLedgerVerify(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "verify FILE", Short: "Check an export or a proof file, offline",
 		Long: `Check an export or a proof file, offline: every body against its record, every
-record against the tree, the tree against the signed checkpoint.
+record against the tree, the tree against the signed checkpoint, and every vote that was
+signed with a passkey against the key that the ledger has.
 
 The key and a checkpoint to compare with are taken from the data folder if they are
 not given. A checkpoint that is given must be covered by the file.`,
 		Args: command.Exactly(1, "a file made by `signalbox ledger export` or `signalbox ledger prove`"),
 	})
-	keyPath := c.Flags().String("key", "", "the file with the verifier key ("+ledger.PublicKeyFile+" in the data folder)")
-	checkpointPath := c.Flags().String("checkpoint", "",
-		"a file with a checkpoint to compare with (the one in the data folder)")
+	trust := addTrustFlags(c)
 	c.RunE = func(_ *command.Command, args []string) error {
-		key, err := a.VerifierKey("key", *keyPath)
-		if err != nil {
-			return err
-		}
-		against, err := against(a, *checkpointPath, *keyPath == "")
+		key, against, err := trust.read(a)
 		if err != nil {
 			return err
 		}
@@ -56,14 +63,78 @@ not given. A checkpoint that is given must be covered by the file.`,
 		defer func() { _ = f.Close() }()
 		r := bufio.NewReaderSize(f, 1<<16)
 		if start, _ := r.Peek(64); ledger.IsProof(start) {
-			if *checkpointPath != "" {
+			if trust.checkpoint != "" {
 				return command.Usage("A proof file carries its checkpoint with it; --checkpoint is for exports.")
 			}
 			return verifyProof(a, r, key)
 		}
-		return verifyExport(a, r, key, against)
+		return verifyExport(a, r, key, against, "")
 	}
 	return c
+}
+
+// newGatesVerify is `ledger verify` for who asks about votes. With an export it needs no server, and
+// with none it trusts the server no more: all that it says is checked with the key.
+func newGatesVerify(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
+		Use: "verify [GATE_ID]", Short: "Check the passkey signatures of votes, from an export alone",
+		Long: `Check the passkey signatures of all votes, from an export alone: that the passkey was
+enrolled at that moment, and signed the gate as the ledger has it and that decision.
+Votes that had to be signed and are not are an error. With a gate, its votes are listed.
+
+Without --export the server is asked for one. The key and the checkpoint are those of
+` + "`signalbox ledger verify`" + `.`,
+		Args:    command.AtMost(1, "the id of a gate, from `signalbox gates ls`"),
+		Example: "  signalbox gates verify gate_01… --export ledger.export",
+	})
+	export := c.Flags().String("export", "", "a file made by `signalbox ledger export`, instead of asking the server")
+	trust := addTrustFlags(c)
+	c.RunE = func(c *command.Command, args []string) error {
+		key, against, err := trust.read(a)
+		if err != nil {
+			return err
+		}
+		gateID := strings.Join(args, "")
+		if *export != "" {
+			f, err := os.Open(*export)
+			if err != nil {
+				return fault.Wrap(err, fault.InvalidRequest, "Cannot read %s.", *export)
+			}
+			defer func() { _ = f.Close() }()
+			return verifyExport(a, f, key, against, gateID)
+		}
+		client, err := a.Client()
+		if err != nil {
+			return err
+		}
+		res, err := client.Do(c.Context(), api.Get("/ops/ledger/export"))
+		if err != nil {
+			return err
+		}
+		defer func() { _ = res.Body.Close() }()
+		return verifyExport(a, res.Body, key, against, gateID)
+	}
+	return c
+}
+
+// trust is what a file is checked against.
+type trust struct{ key, checkpoint string }
+
+// addTrustFlags gives a command the flags --key and --checkpoint.
+func addTrustFlags(c *command.Command) *trust {
+	t := &trust{}
+	c.Flags().StringVar(&t.key, "key", "", "the file with the verifier key ("+ledger.PublicKeyFile+" in the data folder)")
+	c.Flags().StringVar(&t.checkpoint, "checkpoint", "",
+		"a file with a checkpoint to compare with (the one in the data folder)")
+	return t
+}
+
+func (t *trust) read(a *command.App) (key string, compare *ledger.Against, err error) {
+	if key, err = a.VerifierKey("key", t.key); err != nil {
+		return "", nil, err
+	}
+	compare, err = against(a, t.checkpoint, t.key == "")
+	return key, compare, err
 }
 
 // against returns the checkpoint to compare the file with, or nil for none. A checkpoint
@@ -85,18 +156,23 @@ func against(a *command.App, path string, ownKey bool) (*ledger.Against, error) 
 	return &ledger.Against{Signed: text, MayBeLater: true}, nil
 }
 
-// verifyExport streams the file, in constant memory. Erased bodies are reported but do
-// not fail: erasing is allowed, and the records prove that nothing else is missing.
-func verifyExport(a *command.App, r io.Reader, key string, against *ledger.Against) error {
-	shown := output.NewProgress(a.Err)
-	v, err := ledger.VerifyExport(r, key, against, shown.Of("verifying"))
+// verifyExport streams the file, and keeps no more than the gates that wait. Erased bodies are
+// reported but do not fail: erasing is allowed, and the records prove that nothing else is missing.
+// The votes of the gate are listed, of none for "".
+func verifyExport(a *command.App, r io.Reader, key string, against *ledger.Against, gateID string) error {
+	shown, votes := output.NewProgress(a.Err), gate.NewSignatures(gateID)
+	v, err := ledger.VerifyExport(r, key, against, ledger.Watch{Progress: shown.Of("verifying"), Entry: votes.Entry})
 	shown.End()
 	if err != nil {
 		return err
 	}
+	if gateID != "" && len(votes.Votes) == 0 {
+		return fault.New(fault.NotFound, "Nobody has voted at a gate %.80q in this ledger. All else verifies.", gateID)
+	}
 	return a.Show(verified{
 		Verified: true, Origin: v.Origin, Entries: v.Entries, Erased: v.Erased, Root: v.Root.String(),
-		Checkpoint: v.Checkpoint,
+		Checkpoint: v.Checkpoint, SignedVotes: votes.Verified, UnsignedVotes: votes.Unsigned, ErasedVotes: votes.Erased,
+		Votes: votes.Votes,
 	}, func(w output.Printer) {
 		w.Print("Verified: %s entries of %s, exactly as they were signed.",
 			output.Thousands(v.Entries), v.Origin)
@@ -111,7 +187,34 @@ func verifyExport(a *command.App, r io.Reader, key string, against *ledger.Again
 		case v.Checkpoint > 0:
 			w.Print("  checkpoint  over %s entries, agrees", output.Thousands(v.Checkpoint))
 		}
+		printVotes(w, votes)
 	})
+}
+
+// printVotes says what became of the votes.
+func printVotes(w output.Printer, votes *gate.Signatures) {
+	if votes.Verified > 0 {
+		w.Print("  signed      %s votes, each by a passkey that was enrolled, for what it decided",
+			output.Thousands(votes.Verified))
+	}
+	if votes.Unsigned > 0 {
+		w.Print("  not signed  %s votes, which did not have to be", output.Thousands(votes.Unsigned))
+	}
+	if votes.Erased > 0 {
+		w.Print("  erased      %s votes cannot be verified: their bodies, or those of their gates, were erased",
+			output.Thousands(votes.Erased))
+	}
+	results := map[string]string{
+		gate.SignedVerified: "signed with a passkey, verified", gate.SignedNot: "not signed, and did not have to be",
+		gate.SignedErased: "erased, cannot be verified",
+	}
+	for _, v := range votes.Votes {
+		say := "rejected"
+		if v.Approve {
+			say = "approved"
+		}
+		w.Print("%s  %s %s: %s", v.At.Local().Format(time.DateTime), cmp.Or(v.Operator, "(erased)"), say, results[v.Result])
+	}
 }
 
 // verifyProof verifies a proof for one record. A proof has a few kilobytes; the limit of

@@ -15,6 +15,7 @@ import (
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 	"signalbox/internal/ledger/ledgertest"
+	"signalbox/internal/passkey"
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/testbed"
@@ -44,6 +45,7 @@ func start(t *testing.T, address string, look time.Duration) *node {
 	n := &node{core: ledgertest.Open(t, address, nil, []ledgertest.Part{
 		{Migrations: clock.Migrations, Projection: clock.Projection()},
 		{Migrations: roster.Migrations, Projection: roster.Projection()},
+		{Migrations: passkey.Migrations, Projection: passkey.Projection()},
 		{Migrations: gate.Migrations, Projection: gate.Projection()},
 		{Migrations: counter.Migrations, Projection: counter.Projection()},
 	})}

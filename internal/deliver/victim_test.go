@@ -17,6 +17,7 @@ import (
 	"signalbox/internal/gate"
 	"signalbox/internal/id"
 	"signalbox/internal/ledger"
+	"signalbox/internal/passkey"
 	"signalbox/internal/roster"
 	"signalbox/internal/store"
 )
@@ -43,11 +44,15 @@ type word struct {
 }
 
 func coreMigrations() []store.Migrations {
-	return []store.Migrations{ledger.Migrations, clock.Migrations, roster.Migrations, gate.Migrations, deliver.Migrations}
+	return []store.Migrations{
+		ledger.Migrations, clock.Migrations, roster.Migrations, passkey.Migrations, gate.Migrations, deliver.Migrations,
+	}
 }
 
 func coreProjections() []ledger.Projection {
-	return []ledger.Projection{clock.Projection(), roster.Projection(), gate.Projection(), deliver.Projection()}
+	return []ledger.Projection{
+		clock.Projection(), roster.Projection(), passkey.Projection(), gate.Projection(), deliver.Projection(),
+	}
 }
 
 // victim is what runs in the process.

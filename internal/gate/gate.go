@@ -139,6 +139,9 @@ type Gate struct {
 	Trace          string     `json:"trace,omitempty"`
 	Receipts       []Receipt  `json:"receipts,omitempty"` // what became of the action; only where one gate is shown
 	Unused         *Unused    `json:"unused,omitempty"`   // the approval, if nobody has taken it; only there, too
+	// Presence is Passkey if a vote has to be signed: as the rule says, and where one gate is shown, also
+	// because of its risk, for who looks.
+	Presence string `json:"presence,omitempty"`
 
 	opening Opening
 	opened  int64 // the entry that opened it
@@ -182,6 +185,7 @@ func (g *Gate) fill(e *ledger.Entry) error {
 	g.Context = o.Context
 	g.Unshown = o.Shown.Unshown
 	g.OnExpiry, g.Quorum, g.Approvers = o.Rules.OnExpiry, o.Rules.Quorum, o.Rules.Approvers
+	g.Presence = o.Rules.Presence
 	return nil
 }
 
@@ -194,6 +198,7 @@ type Gates struct {
 	log    *slog.Logger
 
 	onResolved map[string]func(*ledger.Tx, Gate) error
+	base       string // where people reach the server; see LinkTo
 
 	waiters *ledger.Waiters // for the resolution of a gate, by its id
 }
@@ -218,6 +223,10 @@ func New(db *store.DB, l *ledger.Ledger, r *roster.Roster, log *slog.Logger) *Ga
 func (g *Gates) OnResolved(protocol string, fn func(tx *ledger.Tx, resolved Gate) error) {
 	g.onResolved[protocol] = fn
 }
+
+// LinkTo says at which address people reach the server, for errors that send them to a page of it. Call
+// it before Run.
+func (g *Gates) LinkTo(base string) { g.base = base }
 
 // Prepared is a gate that is ready to be opened: checked and encoded.
 type Prepared struct {

@@ -18,6 +18,7 @@ import (
 	"signalbox/internal/gate/gatetest"
 	"signalbox/internal/ledger"
 	"signalbox/internal/ledger/ledgertest"
+	"signalbox/internal/passkey"
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/testbed"
@@ -28,6 +29,7 @@ func parts() []ledgertest.Part {
 	return []ledgertest.Part{
 		{Migrations: clock.Migrations, Projection: clock.Projection()},
 		{Migrations: roster.Migrations, Projection: roster.Projection()},
+		{Migrations: passkey.Migrations, Projection: passkey.Projection()},
 		{Migrations: gate.Migrations, Projection: gate.Projection()},
 		{Projection: askingProjection()},
 	}

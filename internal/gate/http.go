@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"signalbox/internal/passkey"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
@@ -31,6 +32,8 @@ type (
 		For      string   `json:"for,omitempty"`
 		Digest   string   `json:"digest,omitempty"`
 		Unseen   int64    `json:"unseen,omitzero" doc:"the bytes that the gate does not show, to approve it nonetheless"`
+		// Assertion is the signature that a gate with presence asks for.
+		Assertion *passkey.Assertion `json:"assertion,omitzero" doc:"the signature of a passkey, where presence asks for one"`
 	}
 	// Delegation lets another operator cast one's votes.
 	Delegation struct {
@@ -65,7 +68,7 @@ func (g *Gates) Routes() []wire.Route {
 		{
 			Method: "POST", Path: "/ops/gates/{id}/approve", Auth: wire.Viewer,
 			Summary: "Approve; 409 already_resolved when somebody was first, not_what_was_shown for another digest, " +
-				"not_all_shown for a part that the gate does not show",
+				"not_all_shown for a part that the gate does not show; 403 presence_required without the signature of a passkey",
 			Request: Decision{}, Answer: Gate{}, Handle: g.decide(true),
 		},
 		{
@@ -132,7 +135,7 @@ func (g *Gates) decide(approve bool) wire.Handler {
 			}
 		}
 		found, err := g.Vote(r.Context(), roster.From(r.Context()), r.PathValue("id"),
-			Ballot{approve, d.Note, d.Modified, d.For, d.Digest, d.Unseen})
+			Ballot{approve, d.Note, d.Modified, d.For, d.Digest, d.Unseen, d.Assertion})
 		if err != nil {
 			return err
 		}

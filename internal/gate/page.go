@@ -79,5 +79,8 @@ func (g *Gates) Show(ctx context.Context, gateID string) (Gate, error) {
 	if found.Receipts, err = g.Receipts(ctx, found.ID); err == nil {
 		found.Unused, err = g.unused(ctx, &found)
 	}
+	if err == nil && found.Status == Pending {
+		err = g.addPresence(ctx, &found)
+	}
 	return g.digested(found, err)
 }

@@ -5,6 +5,7 @@ import (
 
 	"signalbox/internal/clock"
 	"signalbox/internal/ledger"
+	"signalbox/internal/passkey"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
@@ -26,6 +27,8 @@ type (
 		Modified wire.Raw `json:"modified,omitzero"`
 		Digest   string   `json:"digest,omitzero"`
 		Unseen   int64    `json:"unseen,omitzero"` // bytes that the caster knew not to be shown
+		// Assertion is the caster's signature. A vote with one has the whole digest.
+		Assertion *passkey.Assertion `json:"assertion,omitzero"`
 	}
 	escalated struct {
 		Step Step  `json:"step"`
@@ -101,9 +104,14 @@ func applyOpened(tx *store.Tx, e *ledger.Entry) error {
 }
 
 func applyVoted(tx *store.Tx, e *ledger.Entry, b *voted) {
-	tx.Exec("INSERT INTO gate_vote (gate, operator, cast_by, approve, note, at, modified, digest) "+
-		"VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
-		e.Subject, b.Operator, b.CastBy, b.Approve, b.Note, e.At.UnixMicro(), []byte(b.Modified), b.Digest)
+	signedWith := ""
+	if b.Assertion != nil {
+		signedWith = b.Assertion.Credential
+		passkey.Counted(tx, b.Assertion)
+	}
+	tx.Exec("INSERT INTO gate_vote (gate, operator, cast_by, approve, note, at, modified, digest, passkey) "+
+		"VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+		e.Subject, b.Operator, b.CastBy, b.Approve, b.Note, e.At.UnixMicro(), []byte(b.Modified), b.Digest, signedWith)
 }
 
 // applyResolved takes a gate out of the inbox and clears its timers. The primary key of

@@ -60,7 +60,7 @@ func addVotes(gates []Gate, query store.Query) error {
 		var v Vote
 		var micros int64
 		if err := scan(&gateID, &v.Operator, &v.CastBy, &v.Approve, &v.Note, &micros, (*[]byte)(&v.Modified),
-			&v.Digest); err != nil {
+			&v.Digest, &v.Passkey); err != nil {
 			return err
 		}
 		if len(v.Modified) == 0 {
@@ -69,7 +69,7 @@ func addVotes(gates []Gate, query store.Query) error {
 		v.At = time.UnixMicro(micros).UTC()
 		at[gateID].Votes = append(at[gateID].Votes, v)
 		return nil
-	}, "SELECT gate, operator, cast_by, approve, note, at, modified, digest FROM gate_vote WHERE gate IN ("+
+	}, "SELECT gate, operator, cast_by, approve, note, at, modified, digest, passkey FROM gate_vote WHERE gate IN ("+
 		store.Marks(1, len(ids))+") ORDER BY at, operator", ids...)
 }
 

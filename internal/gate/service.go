@@ -10,6 +10,7 @@ import (
 	"signalbox/internal/clock"
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
+	"signalbox/internal/passkey"
 	"signalbox/internal/roster"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
@@ -26,6 +27,8 @@ type Ballot struct {
 	Digest string
 	// Unseen is how many bytes of what is decided the operator was not shown, as Gate.Unseen counts them.
 	Unseen int64
+	// Assertion is the caster's signature over all of this, where presence asks for one.
+	Assertion *passkey.Assertion
 }
 
 // CheckReason refuses a rejection without a reason, which is all that the agent learns from.
@@ -49,7 +52,7 @@ func (g *Gates) Vote(ctx context.Context, by roster.Identity, gateID string, b B
 		_, err := g.Cast(tx, by, gateID, b)
 		return err
 	})
-	if err != nil {
+	if err = passkey.Recorded(ctx, g.ledger, by, "a vote at "+gateID, err); err != nil {
 		return Gate{}, err
 	}
 	return g.digested(g.Get(ctx, gateID))
@@ -81,27 +84,15 @@ func (*Gates) digested(found Gate, err error) (Gate, error) {
 // Cast is Vote in the caller's transaction, for a protocol in which an operator can answer in
 // another way than at the gate: that is a vote like any other. It returns how the gate then stands.
 func (g *Gates) Cast(tx *ledger.Tx, by roster.Identity, gateID string, b Ballot) (Status, error) {
-	found, err := load(tx, gateID)
-	if err != nil {
-		return Pending, err
+	found, operator, vote, err := g.read(tx, by, gateID, b)
+	if err == nil {
+		err = g.checkPresence(tx, &found, by, operator, &vote)
 	}
-	if err := found.checkPending(by); err != nil {
+	if err != nil {
 		return found.Status, err
 	}
-	operator, err := voter(tx, by, b.For)
-	if err != nil {
-		return Pending, err
-	}
-	if err := found.checkVoter(by, operator, b.Approve); err != nil {
-		return Pending, err
-	}
-	modified, err := found.admit(b)
-	if err != nil {
-		return Pending, err
-	}
 	tx.Append(ledger.Event{
-		Workspace: found.Workspace, Kind: "gate.voted", Actor: by.Actor(), Subject: gateID, Trace: found.Trace,
-		Body: voted{operator.Name, by.Name, b.Approve, b.Note, modified, b.Digest, b.Unseen},
+		Workspace: found.Workspace, Kind: "gate.voted", Actor: by.Actor(), Subject: gateID, Trace: found.Trace, Body: vote,
 	})
 	found.Votes = append(found.Votes, Vote{Operator: operator.Name, CastBy: by.Name, Approve: b.Approve})
 	status := found.opening.Rules.Tally(found.Votes)
@@ -109,7 +100,26 @@ func (g *Gates) Cast(tx *ledger.Tx, by roster.Identity, gateID string, b Ballot)
 		return status, nil
 	}
 	return status, g.resolve(tx, found, by.Actor(),
-		Resolution{Status: status, By: operator.Name, Cause: ByVote, Note: b.Note, Modified: modified})
+		Resolution{Status: status, By: operator.Name, Cause: ByVote, Note: b.Note, Modified: vote.Modified})
+}
+
+// read checks a ballot as far as that takes no signature, and returns the vote that it is.
+func (g *Gates) read(tx *ledger.Tx, by roster.Identity, gateID string, b Ballot,
+) (found Gate, operator roster.Person, v voted, err error) {
+	if found, err = load(tx, gateID); err != nil {
+		return Gate{Status: Pending}, operator, v, err
+	}
+	if err = found.checkPending(by); err != nil {
+		return found, operator, v, err
+	}
+	if operator, err = voter(tx, by, b.For); err != nil {
+		return found, operator, v, err
+	}
+	if err = found.checkVoter(by, operator, b.Approve); err != nil {
+		return found, operator, v, err
+	}
+	modified, err := found.admit(b)
+	return found, operator, voted{operator.Name, by.Name, b.Approve, b.Note, modified, b.Digest, b.Unseen, b.Assertion}, err
 }
 
 // maxNote is the longest note, in bytes; it is shown to agents and in chats.
@@ -119,7 +129,7 @@ const maxNote = 4000
 // until a time that is not over. The delegate votes with the role of the other.
 func voter(tx *ledger.Tx, by roster.Identity, name string) (roster.Person, error) {
 	if name == "" || name == by.Name {
-		return roster.Person{Name: by.Name, Role: by.Role}, nil
+		return roster.Person{ID: by.ID, Name: by.Name, Role: by.Role}, nil
 	}
 	var until int64
 	err := tx.QueryRow("SELECT until_at FROM delegation WHERE operator = $1 AND delegate = $2", []any{name, by.Name},

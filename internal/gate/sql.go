@@ -76,4 +76,6 @@ ALTER TABLE gate_vote ADD COLUMN modified {blob};
 ALTER TABLE gate_vote ADD COLUMN digest {text} NOT NULL DEFAULT '';
 `, `
 ALTER TABLE gate_waiting ADD COLUMN run {text} NOT NULL DEFAULT '';
+`, `
+ALTER TABLE gate_vote ADD COLUMN passkey {text} NOT NULL DEFAULT '';
 `}}

@@ -41,6 +41,7 @@ type Rules struct {
 	OnExpiry    Status   `json:"on_expiry"`
 	Expires     int64    `json:"expires,omitzero"` // microseconds after opening; 0 is never
 	Ladder      []Step   `json:"ladder,omitzero"`
+	Presence    string   `json:"presence,omitzero"` // Passkey if every vote is signed with one
 }
 
 // Step is what happens to a gate that waits for a while: its approvers are reminded, or
@@ -73,7 +74,7 @@ func (r Rules) Normal() Rules {
 func RulesOf(spec *policy.GateSpec) Rules {
 	r := Rules{
 		Quorum: spec.Quorum, RejectNeeds: spec.RejectNeeds, Approvers: spec.Approvers, OnExpiry: Rejected,
-		Expires: spec.Expires.Microseconds(),
+		Expires: spec.Expires.Microseconds(), Presence: spec.Presence,
 	}
 	if spec.OnExpiry == policy.ExpiryApprove {
 		r.OnExpiry = Approved
@@ -101,6 +102,7 @@ type Vote struct {
 	Note     string    `json:"note,omitempty"`
 	Modified wire.Raw  `json:"modified,omitzero"` // what to do instead
 	Digest   string    `json:"digest,omitempty"`  // of what was shown; of a button, the beginning of it
+	Passkey  string    `json:"passkey,omitempty"` // the credential that signed it; the entry has the signature
 	At       time.Time `json:"at"`
 }
 

@@ -238,7 +238,7 @@ func BenchmarkVerify(b *testing.B) {
 	began := time.Now()
 	n := 0
 	for b.Loop() {
-		if _, err := ledger.VerifyExport(bytes.NewReader(export.Bytes()), key, nil, nil); err != nil {
+		if _, err := ledger.VerifyExport(bytes.NewReader(export.Bytes()), key, nil, ledger.Watch{}); err != nil {
 			b.Fatal(err)
 		}
 		n++

@@ -278,11 +278,17 @@ func Unseal(rec, salt, body []byte) (Entry, error) {
 	if salt != nil && body == nil {
 		body = []byte{} // an empty body, not an erased one
 	}
+	e := r.entry()
+	e.Body, e.Record, e.Salt = body, rec, salt
+	return e, nil
+}
+
+// entry is what the record says of its entry.
+func (r record) entry() Entry {
 	return Entry{
 		Seq: r.Seq, At: time.UnixMicro(r.At).UTC(),
 		Workspace: r.Workspace, Kind: r.Kind, Actor: r.Actor, Subject: r.Subject, Trace: r.Trace,
-		Body: body, Record: rec, Salt: salt,
-	}, nil
+	}
 }
 
 // bodyHash is the hash of a body in its record. LED-11: it is salted so that a body that

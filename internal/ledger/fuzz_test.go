@@ -95,7 +95,7 @@ func FuzzVerifyExport(f *testing.F) {
 	f.Add(uint16(0), all, []byte(p.String()))
 	f.Fuzz(func(t *testing.T, from, to uint16, insert []byte) {
 		text := splice(whole, from, to, insert)
-		out, err := ledger.VerifyExport(bytes.NewReader(text), key, &ledger.Against{Signed: signed}, nil)
+		out, err := ledger.VerifyExport(bytes.NewReader(text), key, &ledger.Against{Signed: signed}, ledger.Watch{})
 		if err == nil && (!sameButErased(string(text), whole) || out.Entries != 5) {
 			t.Errorf("verified, and is not what was exported: %q", text)
 		}

@@ -37,12 +37,21 @@ type Against struct {
 	MayBeLater bool
 }
 
+// Watch is what VerifyExport calls while it reads; both may be nil.
+type Watch struct {
+	Progress func(done, total int64)
+	// Entry gets every entry, in order, to check more than the ledger knows of; its error ends the
+	// verification. Entry and body are its only during the call, and are proved only if VerifyExport
+	// returns no error in the end.
+	Entry func(*Entry) error
+}
+
 // VerifyExport checks an export with nothing but the log's key: every body against
 // its record, every record against the tree, the tree against the signed
-// checkpoint in the file and, if given, another. progress may be nil. It reads the file
+// checkpoint in the file and, if given, another. It reads the file
 // once and keeps only the roots of full subtrees, so that a log of any length is verified
 // in constant memory.
-func VerifyExport(r io.Reader, vkey string, against *Against, progress func(done, total int64)) (Verification, error) {
+func VerifyExport(r io.Reader, vkey string, against *Against, watch Watch) (Verification, error) {
 	var out Verification
 	v, err := note.NewVerifier(strings.TrimSpace(vkey))
 	if err != nil {
@@ -72,6 +81,7 @@ func VerifyExport(r io.Reader, vkey string, against *Against, progress func(done
 		out.Later = true
 	}
 	c := newChecker()
+	c.visit = watch.Entry
 	for lines.Scan() {
 		if err := c.line(lines.Bytes()); err != nil {
 			return out, err
@@ -81,8 +91,8 @@ func VerifyExport(r io.Reader, vkey string, against *Against, progress func(done
 				"The first %d entries of the file do not have the root that was signed: a record was changed, moved or replaced, "+
 					"or the file is of another history.", other.size)
 		}
-		if progress != nil && c.tree.size%8192 == 0 {
-			progress(c.tree.size, own.size)
+		if watch.Progress != nil && c.tree.size%8192 == 0 {
+			watch.Progress(c.tree.size, own.size)
 		}
 	}
 	if err := lines.Err(); err != nil {
@@ -133,8 +143,9 @@ func readHeader(lines *bufio.Scanner, v note.Verifier) (checkpoint, error) {
 	return checkpoint{}, fault.New(fault.VerificationFailed, "The export has no checkpoint, or its header is damaged.")
 }
 
-// checker goes through the entries of an export. It allocates nothing per entry.
+// checker goes through the entries of an export. It allocates nothing per entry that nobody visits.
 type checker struct {
+	visit   func(*Entry) error
 	tree    frontier
 	erased  int64
 	sha     hash.Hash
@@ -162,13 +173,25 @@ func (c *checker) line(line []byte) error {
 	if got != seq {
 		return bad(fmt.Sprintf("has the sequence number %d", got))
 	}
-	if string(salt) == erasedBody && string(body) == erasedBody {
+	erased := string(salt) == erasedBody && string(body) == erasedBody
+	if erased {
 		c.erased++
 	} else if !c.bodyMatches(salt, body, want) {
 		return bad("has a body that is not the one in its record")
 	}
 	c.tree.add(tlog.RecordHash(rec))
-	return nil
+	if c.visit == nil {
+		return nil
+	}
+	parsed, err := parseRecord(rec)
+	if err != nil {
+		return bad("has a record that is not in the ledger's form")
+	}
+	e := parsed.entry()
+	if !erased {
+		e.Body = c.scratch // where bodyMatches has left it
+	}
+	return c.visit(&e)
 }
 
 // bodyMatches reports whether salt and body, in base64, have the hash of the record. LED-29:

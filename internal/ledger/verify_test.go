@@ -28,7 +28,7 @@ func export(t testing.TB, n node) string {
 }
 
 func verify(text, key string, against *ledger.Against) (ledger.Verification, error) {
-	return ledger.VerifyExport(strings.NewReader(text), key, against, nil)
+	return ledger.VerifyExport(strings.NewReader(text), key, against, ledger.Watch{})
 }
 
 // odd appends entries of every shape a body can have.

@@ -17,6 +17,7 @@ import (
 	"signalbox/internal/ledger/ledgertest"
 	"signalbox/internal/notify"
 	"signalbox/internal/notify/slack"
+	"signalbox/internal/passkey"
 	"signalbox/internal/roster"
 	"signalbox/internal/testbed"
 	"signalbox/internal/wire"
@@ -31,6 +32,7 @@ func parts() (all []ledgertest.Part) {
 	return []ledgertest.Part{
 		{Migrations: clock.Migrations, Projection: clock.Projection()},
 		{Migrations: roster.Migrations, Projection: roster.Projection()},
+		{Migrations: passkey.Migrations, Projection: passkey.Projection()},
 		{Migrations: gate.Migrations, Projection: gate.Projection()},
 		{Migrations: deliver.Migrations, Projection: deliver.Projection()},
 		{Migrations: notify.Migrations, Projection: notify.Projection()},

@@ -105,7 +105,7 @@ func gateValues(g *GateSpec) map[string]any {
 		"expires": document.FormatDuration(g.Expires), "on_expiry": g.OnExpiry, "approvers": g.Approvers, "quorum": g.Quorum,
 		"reject_needs": g.RejectNeeds, "remind_after": document.FormatDuration(g.RemindAfter), "escalation": escalation,
 		"even_if_undeclared": g.EvenIfUndeclared, "uses": uses, "good_for": document.FormatDuration(g.GoodFor),
-		"risk": g.Risk,
+		"risk": g.Risk, "presence": g.Presence,
 	}
 }
 

@@ -15,7 +15,7 @@ var roles = []string{"operator", "admin"}
 // good_for with any number of uses, single_use is uses: 1.
 var gateKeys = []string{
 	"expires", "on_expiry", "approvers", "quorum", "reject_needs", "remind_after",
-	"escalation", "even_if_undeclared", "uses", "good_for", "risk", "window", "single_use",
+	"escalation", "even_if_undeclared", "uses", "good_for", "risk", "presence", "window", "single_use",
 }
 
 // maxUses is far above what anybody has counted on when they approved.
@@ -60,6 +60,7 @@ func (r *reader) gate(n *yaml.Node, points []Point) *GateSpec {
 		"uses":               func(n *yaml.Node) { g.Uses = r.uses(n) },
 		"good_for":           func(n *yaml.Node) { g.GoodFor = r.Duration(n, "good_for") },
 		"risk":               func(n *yaml.Node) { g.Risk = r.OneOf(n, "risk", "low", "medium", "high") },
+		"presence":           func(n *yaml.Node) { g.Presence = r.OneOf(n, "presence", PresencePasskey) },
 	} {
 		if n := f[name]; n != nil {
 			read(n)
@@ -81,6 +82,10 @@ func (r *reader) gate(n *yaml.Node, points []Point) *GateSpec {
 func (r *reader) checkGate(g *GateSpec, f document.Fields, points []Point) {
 	if n := f["on_expiry"]; n != nil && f["expires"] == nil {
 		r.Add(document.At(n), "Add expires, as in expires: 30m.", "A gate that does not expire has no %q.", "on_expiry")
+	}
+	if n := f["presence"]; n != nil && g.OnExpiry == ExpiryApprove {
+		r.Add(document.At(n), "Write on_expiry: reject, or leave presence out.",
+			"A gate that asks for a person cannot approve itself.")
 	}
 	if n := f["even_if_undeclared"]; n != nil && !OnSignal.in(points) {
 		r.Add(document.At(n), "It is for rules on signal, where agents declare gates. Leave it out.",

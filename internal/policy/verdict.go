@@ -71,6 +71,7 @@ type GateSpec struct {
 	Uses             int           // how often an approval can be used; AnyUses for any number
 	GoodFor          time.Duration // how long an approval can be used; zero: the protocol's own
 	Risk             string        // low, medium or high
+	Presence         string        // PresencePasskey if every vote is signed with a passkey
 }
 
 // What becomes of a gate that nobody answers.
@@ -78,6 +79,9 @@ const (
 	ExpiryReject  = "reject"
 	ExpiryApprove = "approve"
 )
+
+// PresencePasskey asks for votes that are signed by a passkey, which shows that a person was there.
+const PresencePasskey = "passkey"
 
 // EscalationStep asks others when a gate has been open for a while.
 type EscalationStep struct {

@@ -82,6 +82,9 @@ func strictest(gates []gated) (policy.GateSpec, bool) {
 		if one.OnExpiry != policy.ExpiryApprove {
 			all.OnExpiry = policy.ExpiryReject
 		}
+		if one.Presence != "" {
+			all.Presence = one.Presence
+		}
 		if slices.Index(risks, one.Risk) > slices.Index(risks, all.Risk) {
 			all.Risk = one.Risk
 		}

@@ -22,6 +22,7 @@ import (
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 	"signalbox/internal/notify"
+	"signalbox/internal/passkey"
 	"signalbox/internal/protocol"
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
@@ -41,6 +42,7 @@ func Migrations(more ...protocol.Protocol) []store.Migrations {
 		clock.Migrations,
 		roster.Migrations,
 		alarm.Migrations,
+		passkey.Migrations,
 		rulebook.Migrations,
 		gate.Migrations,
 		counter.Migrations,
@@ -58,6 +60,7 @@ func Projections(more ...protocol.Protocol) []ledger.Projection {
 		clock.Projection(),
 		roster.Projection(),
 		alarm.Projection(),
+		passkey.Projection(),
 		rulebook.Projection(),
 		gate.Projection(),
 		counter.Projection(),
@@ -74,6 +77,7 @@ type core struct {
 	services
 
 	clock    *serverClock
+	passkeys *passkey.Keys
 	notifier *notify.Notifier
 	opened   []protocol.Service
 	taskMail *taskMail
@@ -138,6 +142,8 @@ func (c *core) open(ctx context.Context, config *Config, more []protocol.Protoco
 	maps.Copy(readers, list.Readers())
 	c.Book = rulebook.New(c.DB, c.Ledger, c.Roster, c.Now, c.Log, readers)
 	c.Gates = gate.New(c.DB, c.Ledger, c.Roster, c.Log)
+	c.Gates.LinkTo(c.BaseURL)
+	c.passkeys = passkey.New(c.DB, c.Ledger, c.BaseURL)
 	if c.Outbox, err = deliver.New(deliver.Options{
 		DB: c.DB, Ledger: c.Ledger, Key: c.Key, Allow: config.allowed(),
 		Log: c.Log,

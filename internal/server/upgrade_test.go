@@ -211,7 +211,7 @@ func (b *box) wantVerified(t *testing.T, key string, signed []byte) {
 	if status != 200 {
 		t.Fatalf("%d %.300s", status, export)
 	}
-	got, err := ledger.VerifyExport(strings.NewReader(export), key, &ledger.Against{Signed: signed}, nil)
+	got, err := ledger.VerifyExport(strings.NewReader(export), key, &ledger.Against{Signed: signed}, ledger.Watch{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,9 +45,11 @@ func (e exitError) Error() string {
 // if it is empty: what happened was shown already.
 func Exit(code int, text string) error { return exitError{code, text} }
 
-// refusedCodes are the codes of tasks for what a policy or a person has not allowed.
-// Other protocols answer with forbidden and name the rule.
-var refusedCodes = []fault.Code{fault.Code(amp.AuthPolicy), fault.Code(amp.PlanNotApproved)}
+// refusedCodes are the codes of tasks for what a policy or a person has not allowed, and that of a vote
+// which only a person in a browser can cast. Other protocols answer with forbidden and name the rule.
+var refusedCodes = []fault.Code{
+	fault.Code(amp.AuthPolicy), fault.Code(amp.PlanNotApproved), fault.PresenceRequired,
+}
 
 // Report prints an error for a person and returns the exit code. The cause is printed
 // too, on one line: the person at the terminal is the one who can act on "permission

@@ -18,6 +18,7 @@ import (
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 	"signalbox/internal/ledger/ledgertest"
+	"signalbox/internal/passkey"
 	"signalbox/internal/policy"
 	"signalbox/internal/protocol"
 	"signalbox/internal/roster"
@@ -60,6 +61,7 @@ func New(t testing.TB, address string, on On) *Node {
 		{Migrations: roster.Migrations, Projection: roster.Projection()},
 		{Migrations: alarm.Migrations, Projection: alarm.Projection()},
 		{Migrations: rulebook.Migrations, Projection: rulebook.Projection()},
+		{Migrations: passkey.Migrations, Projection: passkey.Projection()},
 		{Migrations: gate.Migrations, Projection: gate.Projection()},
 		{Migrations: counter.Migrations, Projection: counter.Projection()},
 		{Migrations: deliver.Migrations, Projection: deliver.Projection()},

@@ -7,6 +7,7 @@ import (
 	"signalbox/internal/clock"
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger/ledgertest"
+	"signalbox/internal/passkey"
 	"signalbox/internal/protocol"
 	"signalbox/internal/roster"
 	"signalbox/internal/run"
@@ -20,6 +21,7 @@ func Open(t testing.TB, address string) (*ledgertest.Node, protocol.Core) {
 	n := ledgertest.Open(t, address, nil, []ledgertest.Part{
 		{Migrations: clock.Migrations, Projection: clock.Projection()},
 		{Migrations: roster.Migrations, Projection: roster.Projection()},
+		{Migrations: passkey.Migrations, Projection: passkey.Projection()},
 		{Migrations: gate.Migrations, Projection: gate.Projection()},
 		{Migrations: run.Migrations, Projection: run.Projection()},
 	})
