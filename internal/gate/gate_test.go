@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"signalbox/internal/alarm"
 	"signalbox/internal/clock"
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
@@ -29,6 +30,7 @@ func parts() []ledgertest.Part {
 	return []ledgertest.Part{
 		{Migrations: clock.Migrations, Projection: clock.Projection()},
 		{Migrations: roster.Migrations, Projection: roster.Projection()},
+		{Migrations: alarm.Migrations, Projection: alarm.Projection()},
 		{Migrations: passkey.Migrations, Projection: passkey.Projection()},
 		{Migrations: gate.Migrations, Projection: gate.Projection()},
 		{Projection: askingProjection()},

@@ -11,6 +11,7 @@ import (
 	"github.com/go-webauthn/webauthn/protocol"
 	"github.com/go-webauthn/webauthn/protocol/webauthncose"
 
+	"signalbox/internal/alarm"
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/roster"
@@ -208,6 +209,17 @@ func (k *Keys) Add(ctx context.Context, by roster.Identity, label string, made C
 		default:
 			signed = nil
 		}
+		if len(own) == 0 {
+			err = alarm.Raise(tx, alarm.Alarm{
+				Workspace: by.Workspace, Kind: "passkey_first", Title: "A first passkey was enrolled for " + by.Name,
+				Detail: "It needed no signature, since there was none before. If it was not " + by.Name + " who did this, stop " +
+					"the server, run `signalbox operators forget-passkeys " + by.Name + "`, and revoke the keys that " +
+					"`signalbox keys ls` lists for them.",
+			})
+		}
+		if err != nil {
+			return err
+		}
 		tx.Append(ledger.Event{
 			Workspace: by.Workspace, Kind: kindAdded, Actor: by.Actor(), Subject: by.ID,
 			Body: added{
@@ -281,7 +293,11 @@ func Recorded(ctx context.Context, l *ledger.Ledger, by roster.Identity, what st
 			Workspace: by.Workspace, Kind: kindCloned, Actor: by.Actor(), Subject: by.ID,
 			Body: cloned{by.Name, credential, what},
 		})
-		return nil
+		return alarm.Raise(tx, alarm.Alarm{
+			Workspace: by.Workspace, Kind: "passkey_cloned", Title: "There is a copy of a passkey of " + by.Name,
+			Detail: "It was used for " + what + ", and its counter had not grown since the last signature. That was refused. " +
+				"Remove the passkey on the page of " + by.Name + ", and enrol another.",
+		})
 	})
 	return cmp.Or(failed, err)
 }
@@ -300,5 +316,9 @@ func Forget(tx *ledger.Tx, name string) (count int, err error) {
 	tx.Append(ledger.Event{
 		Workspace: p.Workspace, Kind: kindForgotten, Actor: "system", Subject: p.ID, Body: forgotten{p.Name},
 	})
-	return len(keys), nil
+	return len(keys), alarm.Raise(tx, alarm.Alarm{
+		Workspace: p.Workspace, Kind: "passkey_forgotten", Title: "The passkeys of " + p.Name + " were forgotten",
+		Detail: "Somebody did this on the machine of the server, while that was stopped. " + p.Name +
+			" can enrol the next one without a signature.",
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"signalbox/internal/alarm"
 	"signalbox/internal/clock"
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
@@ -31,6 +32,7 @@ func start(t *testing.T, address string) *node {
 	n := &node{Node: ledgertest.Open(t, address, nil, []ledgertest.Part{
 		{Migrations: clock.Migrations, Projection: clock.Projection()},
 		{Migrations: roster.Migrations, Projection: roster.Projection()},
+		{Migrations: alarm.Migrations, Projection: alarm.Projection()},
 		{Migrations: passkey.Migrations, Projection: passkey.Projection()},
 	})}
 	n.roster = roster.New(roster.Options{
@@ -227,6 +229,9 @@ func TestLostKeysAreForgottenOffline(t *testing.T) {
 			}
 			return err
 		}))
+		if n.Count("SELECT count(*) FROM alarm WHERE kind IN ('passkey_forgotten', 'passkey_first')") != 2 {
+			t.Error("nobody is told")
+		}
 		n.enrol(ann) // the first again
 		if r, err := n.register(); err != nil || len(r.Of("ann")) != 1 {
 			t.Error(err)
@@ -308,6 +313,9 @@ func TestACopyIsRecorded(t *testing.T) {
 		if (i == 1) != fault.Is(err, fault.PresenceInvalid) || i == 1 && !strings.Contains(err.Error(), "there is a copy") {
 			t.Error(i, err)
 		}
+	}
+	if n.Count("SELECT count(*) FROM alarm WHERE kind = 'passkey_cloned' AND closed_at = 0") != 1 {
+		t.Error("nobody is told of the copy")
 	}
 	if all := n.Entries("passkey.cloned"); len(all) != 1 || !strings.Contains(string(all[0].Body), laptop.Credential) {
 		t.Error(all)
