@@ -132,6 +132,9 @@ func printGate(w output.Printer, g gate.Gate) {
 		line("expires", g.ExpiresAt.Local().Format(time.DateTime)+", then "+string(g.OnExpiry))
 	}
 	line("asks for", fmt.Sprintf("%d of %s", g.Quorum, strings.Join(g.Approvers, ", ")))
+	if g.Presence != "" && g.Status == gate.Pending {
+		line("presence", "votes are signed with a "+g.Presence+", in a browser")
+	}
 	for _, v := range g.Votes {
 		say := "rejected"
 		if v.Approve {
@@ -142,6 +145,9 @@ func printGate(w output.Printer, g gate.Gate) {
 		// delegated.
 		if v.CastBy != v.Operator {
 			by += " (by " + v.CastBy + ")"
+		}
+		if v.Passkey != "" {
+			say += ", signed with a passkey"
 		}
 		line("vote", strings.TrimSpace(by+" "+say+" "+v.Note))
 		line("with", string(v.Modified))

@@ -78,6 +78,8 @@ func undecidable(c Channel, g gate.Gate) string {
 		return "Not decided here: a part of it is too long to be shown"
 	case missing != "":
 		return "Not decided here: " + missing
+	case g.Presence != "":
+		return "Not decided here: a vote is signed with a passkey, in a browser"
 	case !c.Buttons(gate.Gate{}):
 		return "Not decided here: nobody can tell who presses"
 	case !c.Buttons(g):
@@ -147,6 +149,9 @@ func (n *Notifier) readPress(ctx context.Context, p Press) (v vote, refusal stri
 	if why := n.undecidableIn(p.Channel, g); why != "" {
 		return v, why + ". Nothing was changed; open the gate to decide."
 	}
+	if err := n.gates.CheckPresence(ctx, who, &g); err != nil {
+		return v, n.explain(err)
+	}
 	return vote{who, gateID, gate.Ballot{Approve: action == approveAction, Digest: digest}}, ""
 }
 
@@ -192,7 +197,7 @@ func (n *Notifier) explain(err error) string {
 	switch e.Code {
 	case fault.NotFound:
 		return notOurs
-	case fault.NotWhatWasShown, fault.NotAllShown:
+	case fault.NotWhatWasShown, fault.NotAllShown, fault.PresenceRequired:
 		return e.Message
 	case fault.AlreadyResolved, fault.Forbidden, fault.Conflict, fault.InvalidPayload:
 		return e.Message + " Nothing was changed."

@@ -44,7 +44,11 @@ type Server struct {
 	core     *core
 	lock     *os.File
 	listener net.Listener
-	socket   net.Listener // of AHP
+	// six is the listener on ::1 beside one on 127.0.0.1. Browsers look for localhost there first, and who
+	// listens there could show people a gate and have them sign for another.
+	six           net.Listener
+	ownsLocalhost bool
+	socket        net.Listener // of AHP
 	started  time.Time
 	metrics  *metrics
 	stopping context.Context //nolint:containedctx // the server's life and no call's: it ends when a stop was asked for
@@ -71,6 +75,7 @@ func New(ctx context.Context, c *Config, log *slog.Logger, more ...protocol.Prot
 		s.close()
 		return nil, err
 	}
+	s.listenLocalhost(ctx)
 	if s.socket, err = harness.Listen(ctx, filepath.Join(c.Data, harness.SocketFile)); err != nil {
 		s.close()
 		return nil, err
@@ -92,6 +97,9 @@ func (s *Server) close() {
 	if s.listener != nil {
 		_ = s.listener.Close()
 	}
+	if s.six != nil {
+		_ = s.six.Close()
+	}
 	if s.socket != nil {
 		_ = s.socket.Close()
 		_ = os.Remove(filepath.Join(s.config.Data, harness.SocketFile))
@@ -100,12 +108,17 @@ func (s *Server) close() {
 }
 
 // URL is the address at which people reach the server: public_url, or else the address
-// of the listener.
+// of the listener. On loopback that is localhost, since browsers have passkeys at a name only; the
+// number works as well.
 func (s *Server) URL() string {
 	if s.config.PublicURL != "" {
 		return s.config.PublicURL
 	}
-	return s.localURL()
+	at := s.localURL()
+	if s.ownsLocalhost {
+		at = strings.Replace(at, "127.0.0.1", "localhost", 1)
+	}
+	return at
 }
 
 // localURL is the address for clients on this machine. A listener on all addresses is
@@ -151,8 +164,11 @@ func (s *Server) Run(ctx context.Context, ready func(*Server)) error {
 		return stop(err)
 	}
 	web := s.httpServer()
-	served, local := make(chan error, 1), make(chan error, 1)
+	served, local := make(chan error, 2), make(chan error, 1)
 	go func() { served <- web.Serve(s.listener) }()
+	if s.six != nil {
+		go func() { served <- web.Serve(s.six) }()
+	}
 	go func() { local <- s.core.harness.ServeSocket(s.stopping, s.socket) }()
 	ready(s)
 
@@ -271,6 +287,33 @@ func listen(ctx context.Context, c *Config) (net.Listener, error) {
 	return nil, fault.Wrap(err, fault.InvalidConfig,
 		"Cannot listen on %s: the address is not one of this machine. Use 127.0.0.1:7446, or :7446 for every address.",
 		c.Listen).About("listen")
+}
+
+// listenLocalhost takes the rest of localhost, if the listener has 127.0.0.1 without TLS. A machine without
+// IPv6 has no more of it. If somebody else has it, people are sent to the number, where there are no passkeys.
+func (s *Server) listenLocalhost(ctx context.Context) {
+	at, ok := s.listener.Addr().(*net.TCPAddr)
+	if !ok || s.config.TLSCert != "" || s.config.PublicURL != "" {
+		return
+	}
+	if at.IP.IsUnspecified() && at.IP.To4() == nil { // all addresses of both kinds
+		s.ownsLocalhost = true
+		return
+	}
+	if !at.IP.IsUnspecified() && !at.IP.Equal(net.IPv4(127, 0, 0, 1)) {
+		return
+	}
+	var lc net.ListenConfig
+	six, err := lc.Listen(ctx, "tcp6", net.JoinHostPort("::1", strconv.Itoa(at.Port)))
+	switch {
+	case err == nil:
+		s.six, s.ownsLocalhost = six, true
+	case errors.Is(err, syscall.EADDRINUSE):
+		s.log.Warn("another program listens on this port of ::1, so localhost is not this server; there are no passkeys",
+			"port", at.Port)
+	default:
+		s.ownsLocalhost = true // there is no ::1
+	}
 }
 
 // httpServer has the limits of the listener. It has no WriteTimeout, since streams last;

@@ -3,7 +3,9 @@ package web
 import (
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
+	"signalbox/internal/passkey"
 	"signalbox/internal/roster"
+	"signalbox/internal/wire"
 )
 
 // account is what people see of themselves: whether they have a password, and whom they let vote
@@ -12,6 +14,8 @@ type account struct {
 	HasPassword bool
 	Delegations []gate.Delegation
 	Operators   []roster.Person // to whom votes can be delegated
+	Passkeys    []passkey.Key   // for an admin also those of others
+	NoPasskeys  string          // why browsers have none at this address
 }
 
 // loadAccount reads what people see of themselves.
@@ -25,8 +29,61 @@ func (w *Web) loadAccount(r *Request) (any, error) {
 	if page.Delegations, err = w.Gates.Delegations(r.Context(), r.Who.Name, w.Now()); err != nil {
 		return nil, err
 	}
+	if page.Passkeys, err = w.Passkeys.List(r.Context(), r.Who); err != nil {
+		return nil, err
+	}
+	page.NoPasskeys = w.Passkeys.Problem()
 	page.Operators, err = w.operators(r)
 	return page, err
+}
+
+// signing is what the script has a passkey do before it sends a form; none of it if nothing.
+type signing struct {
+	Create *passkey.Creation `json:"create,omitempty"`
+	Sign   *passkey.Request  `json:"sign,omitempty"`
+	Done   bool              `json:"done,omitempty"` // nothing was to be signed, and it was done
+}
+
+// signedForm is the signature that a form carries, nil for none.
+func signedForm(r *Request) (*passkey.Assertion, error) {
+	text := r.Field("assertion")
+	if text == "" {
+		return nil, nil //nolint:nilnil // most forms have none
+	}
+	var a passkey.Assertion
+	return &a, wire.Unmarshal([]byte(text), &a)
+}
+
+// changePasskeys enrols a passkey, or removes one. The script sends the form again and again, each time with
+// what the answer before asked for: a new passkey, then a signature unless it is the first one.
+func (w *Web) changePasskeys(r *Request) (Result, error) {
+	signed, err := signedForm(r)
+	if err != nil {
+		return Result{}, err
+	}
+	var ask *passkey.Request
+	flash := "The passkey is removed."
+	switch made := r.Field("made"); {
+	case r.Field("do") == "remove":
+		ask, err = w.Passkeys.Remove(r.Context(), r.Who, r.Field("credential"), signed)
+	case made == "":
+		create, err := w.Passkeys.Create(r.Context(), r.Who)
+		return Result{JSON: signing{Create: create}}, err
+	default:
+		var created passkey.Created
+		if err := wire.Unmarshal([]byte(made), &created); err != nil {
+			return Result{}, err
+		}
+		ask, err = w.Passkeys.Add(r.Context(), r.Who, r.Field("label"), created, signed)
+		flash = "The passkey is enrolled. From now on your votes on gates of high risk are signed with it."
+	}
+	if err == nil && ask != nil {
+		return Result{JSON: signing{Sign: ask}}, nil
+	}
+	if r.Field("ask") != "" && err == nil {
+		return Result{Flash: flash, JSON: signing{Done: true}}, nil
+	}
+	return Result{Flash: flash}, err
 }
 
 // changePassword sets the caller's password. That ends all of their sessions, so a new one is

@@ -33,8 +33,10 @@ const nothingShown = "none"
 // ballot reads the vote that a form carries.
 func ballot(r *Request) (gate.Ballot, error) {
 	// "for" is the colleague whose vote this is, if that colleague has delegated; the gate checks it.
+	// Browsers send lines of a form with a return that a script does not see, and a signature is over the note.
 	b := gate.Ballot{
-		Note: r.Field("note"), For: r.Field("for"), Digest: cmp.Or(r.Field("digest"), nothingShown),
+		Note: strings.ReplaceAll(r.Field("note"), "\r\n", "\n"), For: r.Field("for"),
+		Digest: cmp.Or(r.Field("digest"), nothingShown),
 	}
 	b.Unseen, _ = strconv.ParseInt(r.Field("unseen"), 10, 64) // 0 if the box is not ticked
 	switch r.Field("do") {
@@ -52,7 +54,22 @@ func ballot(r *Request) (gate.Ballot, error) {
 			return b, fault.New(fault.InvalidPayload, "What to do instead should be JSON: %s", messageOf(err)).About("modified")
 		}
 	}
+	var err error
+	if b.Assertion, err = signedForm(r); err != nil {
+		return b, err
+	}
 	return b, b.CheckReason()
+}
+
+// vote casts the vote of a form. If the form only asks, the answer is what there is to sign for it.
+func (w *Web) vote(r *Request, gateID string, b gate.Ballot) (g gate.Gate, asked *signing, err error) {
+	if r.Field("ask") != "" {
+		asked = &signing{}
+		asked.Sign, err = w.Gates.Ask(r.Context(), r.Who, gateID, b)
+		return g, asked, err
+	}
+	g, err = w.Gates.Vote(r.Context(), r.Who, gateID, b)
+	return g, nil, err
 }
 
 // decide casts a vote. That somebody else was faster is news, and no error.
@@ -68,12 +85,15 @@ func (w *Web) decide(r *Request) (Result, error) {
 	if err != nil {
 		return Result{To: here}, err
 	}
-	g, err := w.Gates.Vote(r.Context(), r.Who, id, b)
+	g, asked, err := w.vote(r, id, b)
 	if fault.Is(err, fault.AlreadyResolved) {
 		return Result{To: here, Flash: w.alreadyDecided(r, id)}, nil
 	}
 	if err != nil {
 		return Result{To: here}, err
+	}
+	if asked != nil {
+		return Result{JSON: asked}, nil
 	}
 	if err := w.Gates.AwaitUse(r.Context(), &g); err != nil {
 		return Result{To: here}, err
@@ -134,6 +154,8 @@ func alone(g *gate.Gate) error {
 	switch {
 	case g.Risk == "high":
 		return fault.New(fault.Conflict, "A gate of high risk is decided on its own page.")
+	case g.Presence != "":
+		return fault.New(fault.PresenceRequired, "It takes the signature of a passkey, and is decided on its own page.")
 	case len(g.Unshown) > 0:
 		return fault.New(fault.Conflict, "It is too long to be shown here whole, and is decided on its own page.")
 	}

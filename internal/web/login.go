@@ -112,6 +112,7 @@ func accountActions() []Action {
 	return []Action{
 		{Path: "/ui/logout", Role: roster.Viewer, Do: (*Web).signOut},
 		{Path: address.Account.Of("password"), Role: roster.Viewer, Do: (*Web).changePassword},
+		{Path: address.Account.Of("passkey"), Role: roster.Viewer, Do: (*Web).changePasskeys},
 		{Path: address.Account.Of("delegate"), Do: (*Web).delegate},
 		{Path: address.Account.Of("undelegate"), Do: (*Web).undelegate},
 	}

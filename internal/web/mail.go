@@ -127,9 +127,9 @@ func (w *Web) loadLetter(r *Request, id string) (*letter, error) {
 	if l.Summary.Gate == "" {
 		return l, nil
 	}
-	g, err := w.visible(r, l.Summary.Gate)
+	g, err := w.Gates.Show(r.Context(), l.Summary.Gate)
 	if err == nil {
-		l.Gate, g.Digest = &g, g.ShownDigest()
+		l.Gate = &g
 		if err := g.Admits(r.Who, true); err != nil {
 			l.Refusal = messageOf(err)
 		}
@@ -192,9 +192,12 @@ func (w *Web) releaseMail(r *Request) (Result, error) {
 	if err != nil {
 		return at, err
 	}
-	g, err := w.Gates.Vote(r.Context(), r.Who, s.Gate, b)
+	g, asked, err := w.vote(r, s.Gate, b)
 	if err != nil {
 		return at, err
+	}
+	if asked != nil {
+		return Result{JSON: asked}, nil
 	}
 	at.Flash = outcome(&g, b.Approve)
 	return at, nil

@@ -57,6 +57,9 @@ type Result struct {
 	Title    string
 	Section  string
 	Data     any
+
+	// JSON is the answer for a script that asked; nil for none.
+	JSON any
 }
 
 // Pages is the whole dashboard. Tests go through it: every page is loaded as every role, audited
@@ -137,7 +140,7 @@ type view struct {
 	Menu    []menuEntry
 	Waiting int64
 	Alarms  []alarm.Alarm // those that are open
-	Seq     int64 // the last entry when the page was made
+	Seq     int64         // the last entry when the page was made
 	Topics  string
 	CSS, JS string
 	Data    any
@@ -277,15 +280,21 @@ func (w *Web) serveAction(out http.ResponseWriter, r *http.Request, a *Action) {
 		w.actionFailed(request, result, err)
 		return
 	}
+	if result.Flash != "" {
+		w.setFlash(out, flash{Text: result.Flash})
+	}
+	if result.JSON != nil {
+		if err := wire.Reply(out, http.StatusOK, result.JSON); err != nil {
+			w.failAs(request, err)
+		}
+		return
+	}
 	// Secrets are in the answer itself: a redirect would need to keep them somewhere.
 	if result.Template != "" {
 		v := w.view(request)
 		v.Title, v.Section, v.Data = result.Title, result.Section, result.Data
 		w.render(out, http.StatusOK, result.Template, v)
 		return
-	}
-	if result.Flash != "" {
-		w.setFlash(out, flash{Text: result.Flash})
 	}
 	http.Redirect(out, request.Request, cmp.Or(result.To, back(request)), http.StatusSeeOther)
 }

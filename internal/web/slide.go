@@ -25,6 +25,7 @@ type slide struct {
 	Needed    int         // approvals that are still needed
 	Refusal   string      // why who looks may not decide, "" when they may
 	Operator  bool        // who looks is one, and may delegate
+	Signs     bool        // a vote may have to be signed with a passkey
 	For       []string    // whose votes who looks may cast, beside their own
 	Modify    string      // what can be changed, as JSON to begin with; "" when nothing can
 	History   []gate.Gate // of the same agent, the newest first
@@ -94,6 +95,8 @@ func (w *Web) loadSlide(r *Request, gateID string) (*slide, error) {
 	s.For = slices.DeleteFunc(s.For, func(name string) bool {
 		return slices.ContainsFunc(g.Votes, func(v gate.Vote) bool { return v.Operator == name || v.CastBy == r.Who.Name })
 	})
+	// Whether a vote for a colleague has to be signed depends on that colleague; the script asks.
+	s.Signs = g.Presence != "" || g.Risk == "high" && len(s.For) > 0
 	// The buttons are hidden from people who may not vote, with the reason in their place.
 	if err := g.Admits(r.Who, true); err != nil {
 		s.Refusal = messageOf(err)

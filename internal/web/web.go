@@ -20,6 +20,7 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/mail"
 	"signalbox/internal/notify"
+	"signalbox/internal/passkey"
 	"signalbox/internal/protocol"
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
@@ -41,6 +42,7 @@ type Options struct {
 	Roster    *roster.Roster
 	Book      *rulebook.Book
 	Gates     *gate.Gates
+	Passkeys  *passkey.Keys
 	Alarms    *alarm.Alarms
 	Counters  *counter.Counters
 	Outbox    *deliver.Outbox
@@ -97,9 +99,11 @@ func New(db *store.DB, l *ledger.Ledger, o Options) (*Web, error) {
 	if w.js, err = w.addAsset("relay.js", "text/javascript; charset=utf-8"); err != nil {
 		return nil, err
 	}
-	// The last two are linked by their plain names.
-	if _, err = w.addAsset("verify.js", "text/javascript; charset=utf-8"); err != nil {
-		return nil, err
+	// The others are linked by their plain names.
+	for _, script := range []string{"verify.js", "passkey.js"} {
+		if _, err = w.addAsset(script, "text/javascript; charset=utf-8"); err != nil {
+			return nil, err
+		}
 	}
 	if _, err = w.addAsset("icon.svg", "image/svg+xml"); err != nil {
 		return nil, err
@@ -149,7 +153,7 @@ type asset struct {
 }
 
 // addAsset adds a file and returns its path. It is served under its plain name as well, by which
-// templates link verify.js and the icon.
+// templates link scripts that few pages need, and the icon.
 func (w *Web) addAsset(name, media string) (at string, err error) {
 	content, err := staticFiles.ReadFile("static/" + name)
 	if err != nil {

@@ -305,7 +305,7 @@ func (w *watch) confirmStep(number string) {
 func (w *watch) showVote(v voted) {
 	switch {
 	case fault.Is(v.err, fault.AlreadyResolved), fault.Is(v.err, fault.NotWhatWasShown),
-		fault.Is(v.err, fault.NotAllShown):
+		fault.Is(v.err, fault.NotAllShown), fault.Is(v.err, fault.PresenceRequired):
 		w.note = warned.of(show.Text(fault.From(v.err).Message))
 	case v.err != nil:
 		w.note = danger.of(show.Text(fault.From(v.err).Message))

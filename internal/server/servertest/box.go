@@ -118,7 +118,7 @@ func (b *Box) Again() *Box {
 	b.T.Helper()
 	return Start(b.T, map[string]string{
 		"data": b.Config.Data, "db": b.Config.DB.Reveal(),
-		"listen": strings.TrimPrefix(b.URL, "http://"),
+		"listen": strings.Replace(strings.TrimPrefix(b.URL, "http://"), "localhost", "127.0.0.1", 1),
 	})
 }
 
