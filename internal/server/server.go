@@ -49,10 +49,10 @@ type Server struct {
 	six           net.Listener
 	ownsLocalhost bool
 	socket        net.Listener // of AHP
-	started  time.Time
-	metrics  *metrics
-	stopping context.Context //nolint:containedctx // the server's life and no call's: it ends when a stop was asked for
-	stop     context.CancelFunc
+	started       time.Time
+	metrics       *metrics
+	stopping      context.Context //nolint:containedctx // the server's life and no call's: it ends when a stop was asked for
+	stop          context.CancelFunc
 }
 
 // New opens everything up to the listening socket; requests are answered only after Run.
