@@ -133,6 +133,11 @@ func (s *stage) deeds() []deed {
 				url.Values{"password": {"five words that nobody guesses"}, "again": {"five words that nobody guesses"}}),
 		},
 		{
+			// The first step: what to make in the browser. What comes of it is in relay_passkey_test.go.
+			action: "/ui/account/passkey", least: viewer, shows: true,
+			make: at("/ui/account/passkey", url.Values{"do": {"add"}, "label": {"laptop"}, "ask": {"1"}}),
+		},
+		{
 			action: "/ui/account/delegate", least: operator, own: true,
 			make: at("/ui/account/delegate", url.Values{"delegate": {"deputy"}, "days": {"7"}}),
 		},

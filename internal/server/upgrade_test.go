@@ -30,6 +30,7 @@ import (
 var emptyTables = map[string]string{
 	"alarm":           "version 0.1 raised none",
 	"delivery_runner": "a runner has a row only while its server runs",
+	"passkey":         "version 0.1 had none",
 	"task_plan":       "version 0.1 kept no dispatches",
 }
 
