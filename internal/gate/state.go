@@ -58,7 +58,7 @@ func (r Rules) Normal() Rules {
 	if len(r.Approvers) == 0 {
 		r.Approvers = []string{string(roster.Operator)}
 	}
-	if r.OnExpiry != Approved {
+	if r.OnExpiry != Approved || r.Presence != "" { // which silence is not
 		r.OnExpiry = Rejected
 	}
 	r.Ladder = slices.Clone(r.Ladder)

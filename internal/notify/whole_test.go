@@ -94,6 +94,10 @@ func TestAMessageShowsAllOfAGateOrHasNoButtons(t *testing.T) {
 			shows: strings.Repeat("t", 300) + " END",
 		},
 		"a picture": {open: of(`{"type":"Image","content":"data:image/png;base64,AAAA"}`), why: "it has a picture"},
+		"a passkey": {
+			open: of("", func(o *gate.Opening) { o.Rules.Presence = gate.Passkey }),
+			why:  "a vote is signed with a passkey, in a browser",
+		},
 		"high risk": {open: of("", func(o *gate.Opening) { o.Risk = "high" }), why: "its risk is high"},
 		"a long context": {
 			open: of("", func(o *gate.Opening) {

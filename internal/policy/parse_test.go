@@ -282,6 +282,12 @@ func TestAGateThatCouldNotWorkIsRefused(t *testing.T) {
 		{`{uses: 0}`, `3:66 "uses" is 0. It is a whole number from 1 to 1000.`},
 		{`{uses: -1}`, `3:66 "uses" is -1. It is a whole number from 1 to 1000.`},
 		{`{uses: many}`, `3:66 "uses" is text. It is a whole number from 1 to 1000.`},
+		{`{presence: passkey, expires: 1h, on_expiry: reject}`, ``},
+		{`{presence: pin}`, `3:70 "presence" cannot be "pin". Choose one of: passkey.`},
+		{
+			`{presence: passkey, expires: 1h, on_expiry: approve}`,
+			`3:70 A gate that asks for a person cannot approve itself. Write on_expiry: reject, or leave presence out.`,
+		},
 		{`{uses: any}`, `3:66 An approval for any number of uses would never end. Add good_for, as in good_for: 1h.`},
 		{
 			`{window: 1h, uses: 2}`,

@@ -431,7 +431,7 @@ func TestEveryGatedCallIsOnOneGateWithTheStrictestRules(t *testing.T) {
 	n := one(t)
 	n.apply(`  - {name: bash, on: [tool_call], when: 'event.tool == "bash"', then: gate, gate: {risk: low, expires: 2h}}
   - {name: browser, on: [tool_call], when: 'event.toolset == "browser" && event.tool == "navigate"', then: gate,
-     gate: {approvers: [admin], quorum: 2, risk: high, expires: 1h}}
+     gate: {approvers: [admin], quorum: 2, risk: high, expires: 1h, presence: passkey}}
 `)
 	n.provider.json(
 		`{"id":"msg_1","content":[{"type":"tool_use","id":"a","name":"bash","input":{"command":"ls"}},` +
@@ -440,7 +440,7 @@ func TestEveryGatedCallIsOnOneGateWithTheStrictestRules(t *testing.T) {
 	)
 	waiting := n.begin("POST", messagesPath, fmt.Sprintf(messageAsk, false))
 	g := n.gate()
-	if g.Quorum != 2 || g.Risk != "high" || fmt.Sprint(g.Approvers) != "[admin]" || len(g.Artifacts) != 2 ||
+	if g.Quorum != 2 || g.Risk != "high" || g.Presence != gate.Passkey || fmt.Sprint(g.Approvers) != "[admin]" || len(g.Artifacts) != 2 ||
 		time.Until(*g.ExpiresAt) > 61*time.Minute {
 		t.Errorf("%+v", g)
 	}

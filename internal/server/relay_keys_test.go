@@ -53,7 +53,7 @@ func (b *box) slowLine(t *testing.T, delay time.Duration, edit func(script strin
 		}
 	}))
 	t.Cleanup(s.Close)
-	return s.URL
+	return strings.Replace(s.URL, "127.0.0.1", "localhost", 1) // the name that people have signed in at
 }
 
 // watchKeys notes in a page what a person at its keys believes, who sees no more than the list: want
