@@ -234,6 +234,7 @@ var instead = map[string]string{
 	"signalbox owners add NAME":                    "signalbox owners add ann",
 	"signalbox owners key %s":                      "signalbox owners add ann && signalbox owners key ann",
 	"signalbox operators token %s":                 "signalbox operators token admin",
+	"signalbox operators forget-passkeys %v":       "signalbox operators forget-passkeys admin --data stopped",
 	"signalbox operators set %s --slack U024BE7LH": "signalbox operators set admin --slack U024BE7LJ",
 	"signalbox operators set NAME --%s CONTACT":    "signalbox operators set admin --telegram 4711",
 	"signalbox operators set NAME --email %s":      "signalbox operators set admin --email ann@example.com",
@@ -242,6 +243,8 @@ var instead = map[string]string{
 
 	"signalbox gates %v gate_01… gate_02… --note 'The same for both'": "signalbox gates approve gate_01… gate_02… " +
 		"--note 'The same for both'",
+	"signalbox gates verify gate_01… --export ledger.export": "signalbox ledger export --out ledger.export && " +
+		"signalbox gates verify --export ledger.export",
 	"signalbox hook install NAME": "signalbox hook install codex",
 	"signalbox hook install %s":   "signalbox hook install codex",
 	"signalbox hook install %v":   "signalbox hook install codex",

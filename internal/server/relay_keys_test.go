@@ -35,7 +35,7 @@ func (b *box) slowLine(t *testing.T, delay time.Duration, edit func(script strin
 			r.Out.Header.Del("Accept-Encoding") // the script is read
 		},
 		ModifyResponse: func(r *http.Response) error {
-			if edit == nil || !strings.HasSuffix(r.Request.URL.Path, ".js") {
+			if edit == nil || !strings.HasSuffix(r.Request.URL.Path, "relay.js") {
 				return nil
 			}
 			script, err := io.ReadAll(r.Body)
