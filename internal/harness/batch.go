@@ -17,7 +17,7 @@ import (
 func (h *Harness) decideBatch(ctx context.Context, c *Conn, who roster.Identity, params wire.Raw) (wire.Raw,
 	*rpcError,
 ) {
-	events, problem := h.parseBatch(c, params)
+	events, problem := h.parseBatch(ctx, c, who, params)
 	if problem != nil {
 		return nil, problem
 	}
@@ -64,7 +64,9 @@ func rawBytes(all []wire.Raw) [][]byte {
 }
 
 // parseBatch parses and checks all events of a batch, and decides about none.
-func (h *Harness) parseBatch(c *Conn, params wire.Raw) ([]*Event, *rpcError) {
+func (h *Harness) parseBatch(ctx context.Context, c *Conn, who roster.Identity, params wire.Raw) ([]*Event,
+	*rpcError,
+) {
 	var in struct {
 		Events []wire.Raw `json:"events"`
 	}
@@ -85,7 +87,7 @@ func (h *Harness) parseBatch(c *Conn, params wire.Raw) ([]*Event, *rpcError) {
 		return nil, refuse(codeParams, "Batch size %d exceeds configured limit %d", len(events), h.Config.BatchSize)
 	}
 	for _, e := range events {
-		if err := h.checkEvent(c, e); err != nil {
+		if err := h.checkEvent(ctx, c, who, e); err != nil {
 			return nil, err
 		}
 		if !e.kind.batch {

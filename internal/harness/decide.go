@@ -12,9 +12,10 @@ import (
 )
 
 // checkEvent makes the checks that do not depend on the policy, in the order of AHP-24:
-// depth, then the payload of run_lifecycle, task_list and verification. It adapts the
-// payload of a client that speaks the dialect of A3S Code.
-func (h *Harness) checkEvent(c *Conn, e *Event) *rpcError {
+// depth, then the payload of run_lifecycle, task_list and verification. It finds out whether
+// the client is A3S Code, and adapts its payload.
+func (h *Harness) checkEvent(ctx context.Context, c *Conn, who roster.Identity, e *Event) *rpcError {
+	e.compat = h.isA3S(ctx, c, who.ID, e.members)
 	// AHP-25: equal passes.
 	if e.Depth > h.Config.MaxDepth {
 		return refuse(codeParams, "Invalid event: Protocol error: Event depth %d exceeds configured max depth %d", e.Depth,
@@ -25,7 +26,7 @@ func (h *Harness) checkEvent(c *Conn, e *Event) *rpcError {
 			return refuse(codeParams, "Invalid event: Serialization error: payload %s", err.Error())
 		}
 	}
-	if c.compat && e.kind.typed() {
+	if e.compat && e.kind.typed() {
 		e.adapt()
 	}
 	return nil
@@ -37,7 +38,7 @@ func (h *Harness) decideEvent(ctx context.Context, c *Conn, who roster.Identity,
 	if err != nil {
 		return nil, refuse(codeParams, "Invalid params: %s", err.Error())
 	}
-	if err := h.checkEvent(c, e); err != nil {
+	if err := h.checkEvent(ctx, c, who, e); err != nil {
 		return nil, err
 	}
 	if !e.kind.blocking() {
@@ -53,7 +54,7 @@ func (h *Harness) decideEvent(ctx context.Context, c *Conn, who roster.Identity,
 		return nil, err
 	}
 	answer, failure := h.decide(ctx, c, who, e)
-	if failure != nil && h.Config.OnFailure == ErrorOnFailure {
+	if failure != nil && h.Config.OnFailure == ErrorOnFailure && !e.compat {
 		return nil, refuse(codeHandler, "Handler error: %s", failure.Error())
 	}
 	return answer, nil
@@ -140,7 +141,9 @@ func (h *Harness) answerVerdict(ctx context.Context, who roster.Identity, e *Eve
 	byHandler bool, err error,
 ) {
 	if v.Action == policy.Allow && !e.asking && h.Config.Handlers[e.Type] != "" {
-		answer, err = h.askHandler(ctx, e)
+		if answer, err = h.askHandler(ctx, e); err == nil && e.compat {
+			answer = e.forA3S(answer)
+		}
 		return answer, true, err
 	}
 	if e.asking {

@@ -344,9 +344,9 @@ rules:
 		"reasoning": {map[string]any{"reasoning_type": "ReAct", "problem_statement": "p"}, "allow"},
 		"rate_limit": {
 			map[string]any{"limit_type": "LlmTokenLimit", "retry_after_ms": 5, "current_usage": "x"},
-			"retry",
+			"allow",
 		},
-		"confirmation":     {map[string]any{"confirmation_type": "SafetyConfirm", "message": "m"}, "escalate"},
+		"confirmation":     {map[string]any{"confirmation_type": "SafetyConfirm", "message": "m"}, "block"},
 		"intent_detection": {map[string]any{"prompt": "where is it", "workspace": "/w"}, "allow"},
 		"context_perception": {map[string]any{
 			"intent": "Understand", "target_type": "file", "target_name": "main",

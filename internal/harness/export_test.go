@@ -3,6 +3,7 @@ package harness
 import (
 	"bufio"
 	"context"
+	"time"
 
 	"signalbox/internal/policy"
 	"signalbox/internal/roster"
@@ -45,4 +46,10 @@ func (h *Harness) StreamsEnded() <-chan struct{} {
 	ended := make(chan struct{})
 	go func() { h.streams.open.Wait(); close(ended) }()
 	return ended
+}
+
+// Overloaded is the reply to a message that there is no room for.
+func (h *Harness) Overloaded(c *Conn, text []byte) []byte {
+	m, _ := parseMessage(text)
+	return h.overloadReply(context.Background(), c, roster.Identity{}, &m, "Too many.", time.Second).JSON
 }

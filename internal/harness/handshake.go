@@ -22,6 +22,9 @@ func (h *Harness) answerHandshake(c *Conn, who roster.Identity, params wire.Raw)
 		return nil, refuse(codeVersion, "Unsupported protocol version: %.40s; this harness speaks %s", version, Version)
 	}
 	c.greeted.Store(true)
+	framework := FrameworkOf(got["agent_info"])
+	c.a3s.Store(framework == FrameworkA3S)
+	h.handshakes.setFramework(who.ID, framework)
 	session, _ := wire.Text(got["session_id"])
 	h.handshakes.add(who.ID, keyOf(session))
 	h.notes.add(&notification{
@@ -98,8 +101,9 @@ func (h *Harness) requireHandshake(ctx context.Context, c *Conn, who roster.Iden
 // handshakes is a cache of which agents and sessions had a handshake. It can only answer
 // yes: what it does not know is looked up in the table of sessions.
 type handshakes struct {
-	mu    sync.Mutex
-	known map[string]bool
+	mu        sync.Mutex
+	known     map[string]bool
+	framework map[string]string // by agent, what its last handshake says
 }
 
 // maxHandshakes bounds the cache. When it is full everything is forgotten, which costs
@@ -114,6 +118,16 @@ func (s *handshakes) add(agent, session string) {
 		s.known = map[string]bool{}
 	}
 	s.known[agent], s.known[agent+" "+session] = true, true
+}
+
+// setFramework remembers what an agent calls itself.
+func (s *handshakes) setFramework(agent, name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.framework == nil || len(s.framework) >= maxHandshakes {
+		s.framework = map[string]string{}
+	}
+	s.framework[agent] = name
 }
 
 // has reports whether an agent ("id") or a session ("id session") is known.

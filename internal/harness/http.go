@@ -3,6 +3,7 @@ package harness
 import (
 	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -140,17 +141,31 @@ func (h *Harness) keyHolder(key string) func(context.Context) (roster.Identity, 
 // which reply.
 func (h *Harness) post(w http.ResponseWriter, r *http.Request) error {
 	key, err := h.authenticate(r, false)
+	c := h.newConn(TransportHTTP, h.keyHolder(key))
 	if err != nil {
+		text, _ := wire.Read(w, r, maxPost) // what cannot be read is nobody's
+		m, _ := parseMessage(text)
+		problem := refuse(codeUnauthorized, "unauthorized: %s", fault.From(err).Message)
+		if blocked := h.blockInstead(r.Context(), c, "", &m, problem); blocked != nil {
+			return writeReply(w, http.StatusOK, blocked)
+		}
 		return unauthorized(w, err)
 	}
 	if err := wire.IsJSON(r); err != nil {
 		return err
 	}
+	var head beginning
+	r.Body = io.NopCloser(io.TeeReader(r.Body, &head))
 	text, err := wire.Read(w, r, maxPost)
 	if err != nil {
+		m := message{}
+		m.id, m.method = Head(head)
+		problem := refuse(codeParams, "%s", fault.From(err).Message)
+		if blocked := h.blockInstead(r.Context(), c, h.agentOf(r.Context(), c), &m, problem); blocked != nil {
+			return writeReply(w, http.StatusOK, blocked)
+		}
 		return err
 	}
-	c := h.newConn(TransportHTTP, h.keyHolder(key))
 	reply := h.Handle(r.Context(), c, text)
 	if c.compat { // A3S Code cannot decode an id that is null
 		reply.JSON = bytes.Replace(reply.JSON, []byte(`{"jsonrpc":"2.0","id":null,`), []byte(`{"jsonrpc":"2.0","id":"",`), 1)
@@ -167,6 +182,14 @@ func (h *Harness) post(w http.ResponseWriter, r *http.Request) error {
 	// AHP-10: clients take any other status for a broken transport and do not read the
 	// body.
 	return writeReply(w, http.StatusOK, reply.JSON)
+}
+
+// beginning keeps the first maxHead bytes that are written to it.
+type beginning []byte
+
+func (b *beginning) Write(p []byte) (int, error) {
+	*b = append(*b, p[:min(len(p), maxHead-len(*b))]...)
+	return len(p), nil
 }
 
 // unauthorized answers a call without a good key with 401 and an error of JSON-RPC.

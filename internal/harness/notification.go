@@ -25,7 +25,7 @@ func (h *Harness) takeNotification(ctx context.Context, c *Conn, who roster.Iden
 	if err != nil {
 		return refuse(codeHandler, "Handler error: Invalid params: %s", err.Error())
 	}
-	if err := h.checkEvent(c, e); err != nil {
+	if err := h.checkEvent(ctx, c, who, e); err != nil {
 		return refuse(codeHandler, "Handler error: %s", err.message)
 	}
 	if e.kind.blocking() {

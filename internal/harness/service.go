@@ -37,7 +37,7 @@ type Config struct {
 	// They are asked after the policy has allowed an event, so they can refuse and never
 	// permit more (AHP-52).
 	Handlers map[Type]string
-	// Compat are the transports whose clients may speak the dialect of A3S Code (AHP-53).
+	// Compat are the transports all of whose clients are A3S Code (AHP-53).
 	Compat map[string]bool
 	// SocketAgent is the name of the agent that every connection to the Unix socket acts
 	// as.
@@ -166,8 +166,9 @@ type Conn struct {
 	// that a revoked key and a suspended agent are noticed (AHP-9).
 	who     func(context.Context) (roster.Identity, error)
 	stream  bool // needs a handshake of its own
-	compat  bool
+	compat  bool // every client here is A3S Code
 	greeted atomic.Bool
+	a3s     atomic.Bool // the handshake says so
 }
 
 // newConn makes the state of a connection over a transport.
@@ -190,9 +191,18 @@ type Outcome struct {
 func (h *Harness) Handle(ctx context.Context, c *Conn, text []byte) Outcome {
 	m, err := parseMessage(text)
 	if err != nil {
-		return Outcome{JSON: errorReply(m.id, err), Broken: err.code == codeParse}
+		return h.refuseText(ctx, c, h.agentOf(ctx, c), &m, text, err)
 	}
 	return h.answerMessage(ctx, c, &m)
+}
+
+// agentOf is the id of the agent behind a connection, "" if it cannot be known.
+func (h *Harness) agentOf(ctx context.Context, c *Conn) string {
+	who, err := c.who(ctx)
+	if err != nil {
+		return ""
+	}
+	return who.ID
 }
 
 // answerMessage answers a message that could be parsed. Identity comes first, then the
@@ -201,10 +211,9 @@ func (h *Harness) Handle(ctx context.Context, c *Conn, text []byte) Outcome {
 func (h *Harness) answerMessage(ctx context.Context, c *Conn, m *message) Outcome {
 	who, err := c.who(ctx)
 	if err != nil {
-		return Outcome{
-			JSON:     errorReply(m.id, refuse(codeUnauthorized, "unauthorized: %s", err.Error())),
-			Notified: !m.request(),
-		}
+		out := h.refuseRequest(ctx, c, "", m, refuse(codeUnauthorized, "unauthorized: %s", err.Error()))
+		out.Notified = !m.request()
+		return out
 	}
 	if !m.request() {
 		if err := h.takeNotification(ctx, c, who, m); err != nil {
@@ -214,12 +223,12 @@ func (h *Harness) answerMessage(ctx context.Context, c *Conn, m *message) Outcom
 		}
 		return Outcome{Notified: true}
 	}
-	if later, over := h.refuseOverLimit(c, who, m); over {
+	if later, over := h.refuseOverLimit(ctx, c, who, m); over {
 		return later
 	}
 	result, problem := h.answerRequest(ctx, c, who, m)
 	if problem != nil {
-		return Outcome{JSON: errorReply(m.id, problem)}
+		return h.refuseRequest(ctx, c, who.ID, m, problem)
 	}
 	return Outcome{JSON: resultReply(m.id, result)}
 }

@@ -212,7 +212,7 @@ func (l *lines) close() { _ = l.conn.Close() }
 var errTooLong = errors.New("the line is too long")
 
 // readLine reads a line without its line break; the last line may lack one. A line that
-// is too long is read to its end and not kept.
+// is too long is read to its end, and only its beginning is kept.
 func readLine(r *bufio.Reader) ([]byte, error) {
 	var line []byte
 	tooLong := false
@@ -227,7 +227,7 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 		case err != nil && !errors.Is(err, io.EOF), err != nil && len(line) == 0 && !tooLong:
 			return nil, err
 		case tooLong:
-			return nil, errTooLong
+			return line, errTooLong
 		}
 		return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r")), nil
 	}

@@ -39,9 +39,6 @@ func refusal(e *Event, reason string) Answer {
 		return Answer{Decision: "defer", Reason: reason, RetryAfterMS: millis(time.Minute)}
 	case e.Type == RateLimit:
 		return Answer{Decision: "skip", Reason: reason}
-	case e.Type == Confirmation && e.compat:
-		// AHP-54: A3S Code cannot decode a reject, and goes on if it cannot decode the answer.
-		return Answer{Decision: "escalate", Reason: reason}
 	case e.Type == Confirmation:
 		return Answer{Decision: "reject", Reason: reason}
 	}
@@ -208,16 +205,22 @@ func (e *Event) digest() string {
 }
 
 // actKey is what an approval is found by (AHP-41): the digest without what a tool only says in words, such
-// as the description of a shell command. A model that asks for the same again words it anew.
+// as the description of a shell command. A model that asks for the same again words it anew. A3S Code adds
+// the tools that came before, which differ each time (AHP-56).
 func (e *Event) actKey() string {
 	arguments, members := maps.Clone(e.arguments), maps.Clone(e.members)
 	for _, name := range facts.Prose(e.tool()) {
 		delete(arguments, name)
 	}
-	if len(arguments) == len(e.arguments) {
+	if e.compat {
+		delete(members, "recent_tools")
+	}
+	if len(arguments) == len(e.arguments) && len(members) == len(e.members) {
 		return e.digest()
 	}
-	members["arguments"], _ = wire.Marshal(arguments) // what was read from JSON can be written
+	if e.arguments != nil {
+		members["arguments"], _ = wire.Marshal(arguments) // what was read from JSON can be written
+	}
 	payload, _ := wire.Marshal(members)
 	return digestOf([]byte(e.Type), []byte{0}, wire.Canonical(payload))
 }

@@ -77,7 +77,7 @@ func (h *Harness) recordStep(ctx context.Context, who roster.Identity, e *Event,
 // stepOf makes the step of an event that has no answer yet.
 func (h *Harness) stepOf(c *Conn, who roster.Identity, e *Event, d rulebook.Decision) *step {
 	return &step{Decision: d.Record, stepHead: stepHead{
-		Agent: who.ID, AgentID: e.AgentID, Type: e.Type, Query: e.asking, Transport: c.transport, Compat: c.compat,
+		Agent: who.ID, AgentID: e.AgentID, Type: e.Type, Query: e.asking, Transport: c.transport, Compat: e.compat,
 		// AHP-21: noted, not refused.
 		NoHandshake: !c.greeted.Load() && !h.handshakes.has(who.ID),
 	}}

@@ -92,7 +92,8 @@ func (h *Harness) serve(ctx context.Context, c *Conn, s stream) {
 	for {
 		text, err := s.read()
 		if errors.Is(err, errTooLong) {
-			_ = s.write(errorReply(nil, refuse(codeParse, "The message is longer than %d bytes.", maxLine)))
+			problem := refuse(codeParse, "The message is longer than %d bytes.", maxLine)
+			_ = s.write(h.refuseText(ctx, c, "", &message{}, text, problem).JSON)
 			continue
 		}
 		if err != nil {
@@ -103,7 +104,7 @@ func (h *Harness) serve(ctx context.Context, c *Conn, s stream) {
 		}
 		m, problem := parseMessage(text)
 		if problem != nil {
-			_ = s.write(errorReply(m.id, problem))
+			_ = s.write(h.refuseText(ctx, c, "", &m, text, problem).JSON)
 			continue
 		}
 		w.dispatch(ctx, &m, len(text))
@@ -135,7 +136,9 @@ func (w *workers) dispatch(ctx context.Context, m *message, size int) {
 	select {
 	case w.slots <- struct{}{}:
 	default:
-		_ = w.s.write(w.h.overloadReply(w.c, m, "Too many calls of this connection are under way.", time.Second).JSON)
+		later := w.h.overloadReply(ctx, w.c, roster.Identity{}, m, "Too many calls of this connection are under way.",
+			time.Second)
+		_ = w.s.write(later.JSON)
 		return
 	}
 	// An idle worker takes it; if none is idle, a new one starts.
@@ -168,10 +171,13 @@ func blank(text []byte) bool {
 // overloadReply refuses a request for now (AHP-51): with a decision that postpones if
 // the event's type has one, else with an error. Nothing is recorded, since nothing was
 // decided.
-func (h *Harness) overloadReply(c *Conn, m *message, reason string, after time.Duration) Outcome {
+func (h *Harness) overloadReply(ctx context.Context, c *Conn, who roster.Identity, m *message, reason string,
+	after time.Duration,
+) Outcome {
 	if m.method == methodEvent {
-		if e, err := parseEvent(m.params, m.inside); err == nil && e.kind.blocking() && h.checkEvent(c, e) == nil {
-			if later := postponement(e.Type, reason, after); later.Decision != "block" {
+		e, err := parseEvent(m.params, m.inside)
+		if err == nil && e.kind.blocking() && h.checkEvent(ctx, c, who, e) == nil {
+			if later := postponement(e.Type, reason, after); later.Decision != "block" || e.compat {
 				if text, err := later.encode(e, nil); err == nil {
 					return Outcome{JSON: resultReply(m.id, text)}
 				}
@@ -186,7 +192,7 @@ func (h *Harness) overloadReply(c *Conn, m *message, reason string, after time.D
 
 // refuseOverLimit refuses a request beyond the agent's rate limit. A handshake is never
 // refused: without one a stream is of no use, and it costs no decision.
-func (h *Harness) refuseOverLimit(c *Conn, who roster.Identity, m *message) (Outcome, bool) {
+func (h *Harness) refuseOverLimit(ctx context.Context, c *Conn, who roster.Identity, m *message) (Outcome, bool) {
 	if !m.request() || m.method == methodHandshake {
 		return Outcome{}, false
 	}
@@ -194,5 +200,5 @@ func (h *Harness) refuseOverLimit(c *Conn, who roster.Identity, m *message) (Out
 	if err == nil {
 		return Outcome{}, false
 	}
-	return h.overloadReply(c, m, err.Error(), max(time.Second, time.Minute/time.Duration(max(left.Limit, 1)))), true
+	return h.overloadReply(ctx, c, who, m, err.Error(), max(time.Second, time.Minute/time.Duration(max(left.Limit, 1)))), true
 }

@@ -65,7 +65,7 @@ type Event struct {
 	Raw     wire.Raw // all of it
 
 	kind    *kind
-	compat  bool                // its payload was adapted
+	compat  bool                // its client is A3S Code
 	asking  bool                // it is a query
 	query   string              // the query_type of a query
 	members map[string]wire.Raw // of a payload that is an object
@@ -202,9 +202,17 @@ type File struct {
 // and a decision that the client cannot decode would be no decision (AHP-38).
 func (a Answer) encode(e *Event, set map[string]any) (wire.Raw, error) {
 	text, err := wire.Marshal(a)
-	if err != nil || len(set) == 0 || !e.kind.typed() {
-		return text, err
+	if err == nil && len(set) > 0 && e.kind.typed() {
+		text, err = setMembers(e.kind, text, set)
 	}
+	if err == nil && e.compat {
+		text = e.forA3S(text)
+	}
+	return text, err
+}
+
+// setMembers are the members that a rule sets, in an answer about a kind of event.
+func setMembers(k *kind, text wire.Raw, set map[string]any) (wire.Raw, error) {
 	more := make(map[string]any, len(set))
 	for name, value := range set {
 		if full := memberAliases[name]; full != "" {
@@ -213,10 +221,11 @@ func (a Answer) encode(e *Event, set map[string]any) (wire.Raw, error) {
 		more[name] = value
 	}
 	merge := func(answer map[string]any) map[string]any { return policy.Merge(answer, more) }
-	if text, err = patch(text, merge); err != nil {
+	text, err := patch(text, merge)
+	if err != nil {
 		return nil, err
 	}
-	return text, checkAnswer(e.kind, text)
+	return text, checkAnswer(k, text)
 }
 
 // memberAliases are short names that rules may use for members of typed decisions.

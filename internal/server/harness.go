@@ -58,8 +58,8 @@ func harnessSettings() []Setting {
 			}),
 		{
 			Key: "harness.compat", Default: "",
-			Meaning: "listeners of AHP that take the dialect " + harness.CompatA3S + ", with commas between: " +
-				strings.Join(transports, ", "), List: true,
+			Meaning: "listeners of AHP all of whose clients are " + harness.CompatA3S +
+				" (it is recognised elsewhere too), with commas between: " + strings.Join(transports, ", "), List: true,
 			set: func(c *Config, v string) error {
 				c.Harness.Compat = map[string]bool{}
 				for _, name := range splitList(v) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"signalbox/client/ahp"
+	"signalbox/internal/harness"
 	"signalbox/internal/wire"
 )
 
@@ -20,6 +21,9 @@ const (
 	// MaxMessage is the longest message of an agent that is forwarded, in bytes; the
 	// server's limit for streams.
 	MaxMessage = 16 << 20
+	// answerTime is how long the server may take to answer: longer than it holds a call, and shorter than the
+	// reference client waits, which goes on after that.
+	answerTime = 9500 * time.Millisecond
 )
 
 // pipe forwards lines between an agent and the server, and denies in the server's place
@@ -36,9 +40,11 @@ type pipe struct {
 
 	mu       sync.Mutex
 	stream   ahp.Stream
-	greeting []byte             // the agent's last handshake, for a connection that is made anew
-	asked    map[string]request // by id, what is not answered yet
-	idle     chan struct{}      // told when nothing is
+	greeting []byte              // the agent's last handshake, for a connection that is made anew
+	a3s      bool                // it says that the agent is A3S Code, which acts on block alone (AHP-54)
+	asked    map[string]request  // by id, what is not answered yet
+	late     map[string]struct{} // by id, what was denied because the server took too long
+	idle     chan struct{}       // told when nothing is
 	reading  sync.WaitGroup
 }
 
@@ -48,12 +54,16 @@ type request struct {
 	Method string   `json:"method"`
 	Params wire.Raw `json:"params"`
 	silent bool     // a handshake of our own
+	plain  bool     // of A3S Code
+	timer  *time.Timer
 }
 
 // newPipe makes a pipe that writes to the agent and dials the server when there is
 // something to send.
 func newPipe(out io.Writer, dial func(context.Context) (ahp.Stream, error)) *pipe {
-	return &pipe{dial: dial, out: out, asked: map[string]request{}, idle: make(chan struct{}, 1)}
+	return &pipe{
+		dial: dial, out: out, asked: map[string]request{}, late: map[string]struct{}{}, idle: make(chan struct{}, 1),
+	}
 }
 
 // run forwards messages until the agent closes its side and everything is answered, or
@@ -149,15 +159,18 @@ func readLines(in io.Reader, take func([]byte) bool) error {
 func (p *pipe) forward(ctx context.Context, line []byte) {
 	var r request
 	unread := wire.UnmarshalPart(line, &r)
-	asks := unread == nil && len(r.ID) > 0 && string(r.ID) != "null"
-	stream := p.register(ctx, line, r, asks)
+	if unread != nil {
+		r.ID, r.Method = harness.Head(line)
+	}
+	asks := len(r.ID) > 0 && string(r.ID) != "null"
+	stream := p.register(ctx, line, &r, asks)
 	switch {
 	case stream != nil:
 		if stream.Write(line) != nil {
 			p.giveUp(stream)
 		}
 	case asks:
-		p.writeLine(r.refusal())
+		p.writeLine(r.refusal(unreachable))
 	case unread != nil:
 		p.writeLine([]byte(`{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error"}}`))
 	}
@@ -166,17 +179,40 @@ func (p *pipe) forward(ctx context.Context, line []byte) {
 // register returns the stream to the server, nil if it cannot be reached, and puts a
 // request on the list of those without an answer. Both happen under the lock: a request
 // is on the list before its stream can be lost, and so is denied when it is.
-func (p *pipe) register(ctx context.Context, line []byte, r request, asks bool) ahp.Stream {
+func (p *pipe) register(ctx context.Context, line []byte, r *request, asks bool) ahp.Stream {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	stream := p.connect(ctx)
-	if asks && stream != nil {
-		p.asked[string(r.ID)] = r
-	}
 	if asks && r.Method == "ahp/handshake" {
-		p.greeting = line
+		var params struct {
+			Info wire.Raw `json:"agent_info"`
+		}
+		_ = wire.UnmarshalPart(r.Params, &params) // the server refuses one of another form
+		p.greeting, p.a3s = line, harness.FrameworkOf(params.Info) == harness.FrameworkA3S
+	}
+	r.plain = p.a3s
+	if asks && stream != nil {
+		delete(p.late, string(r.ID))
+		r.timer = time.AfterFunc(answerTime, func() { p.expire(*r) })
+		p.asked[string(r.ID)] = *r
 	}
 	return stream
+}
+
+// expire denies a request that the server has not answered in time. A later answer is not forwarded.
+func (p *pipe) expire(r request) {
+	p.mu.Lock()
+	waiting, ok := p.asked[string(r.ID)]
+	ok = ok && waiting.timer == r.timer
+	if ok {
+		delete(p.asked, string(r.ID))
+		p.late[string(r.ID)] = struct{}{}
+	}
+	p.mu.Unlock()
+	if ok {
+		p.writeLine(r.refusal("Signalbox does not answer, so this is refused."))
+		p.wakeDrain()
+	}
 }
 
 // connect returns the stream to the server, and makes one if there is none. nil says
@@ -224,20 +260,25 @@ func (p *pipe) listen(stream ahp.Stream) {
 			p.giveUp(stream)
 			return
 		}
-		if !p.settle(members["id"]).silent {
+		if !p.settle(members["id"]) {
 			p.writeLine(text)
 		}
 	}
 }
 
-// settle takes a request off the list and returns it.
-func (p *pipe) settle(id wire.Raw) request {
+// settle takes a request off the list, and reports whether its answer is not for the agent.
+func (p *pipe) settle(id wire.Raw) (silent bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r := p.asked[string(id)]
+	r, known := p.asked[string(id)]
+	if known && r.timer != nil {
+		r.timer.Stop()
+	}
+	_, late := p.late[string(id)]
 	delete(p.asked, string(id))
+	delete(p.late, string(id))
 	p.wakeDrain()
-	return r
+	return r.silent || late
 }
 
 // wakeDrain wakes drain, which looks for itself.
@@ -258,13 +299,16 @@ func (p *pipe) giveUp(stream ahp.Stream) {
 	}
 	p.stream = nil
 	waiting := p.asked
-	p.asked = map[string]request{}
+	p.asked, p.late = map[string]request{}, map[string]struct{}{}
 	p.mu.Unlock()
 	_ = stream.Close()
 	for _, r := range waiting {
+		if r.timer != nil {
+			r.timer.Stop()
+		}
 		// The agent did not send the repeated handshake, so it hears nothing about it.
 		if !r.silent {
-			p.writeLine(r.refusal())
+			p.writeLine(r.refusal(unreachable))
 		}
 	}
 	p.wakeDrain()
@@ -294,7 +338,7 @@ const unreachable = "Signalbox cannot be reached, so this is refused. Start the 
 // refusal is the answer to a request that nobody can be asked about: a denial that the
 // agent can decode (AHP-35). A handshake is answered (AHP-17): an agent that gives up
 // on its harness would run without one.
-func (r request) refusal() []byte {
+func (r request) refusal(why string) []byte {
 	var params struct {
 		Type   ahp.Type `json:"event_type"`
 		Events []struct {
@@ -313,19 +357,28 @@ func (r request) refusal() []byte {
 			},
 		}
 	case "ahp/event":
-		result = ahp.Refusal(params.Type, unreachable)
+		result = r.refuse(params.Type, why)
 	case "ahp/batch":
 		decisions := make([]ahp.Decision, len(params.Events))
 		for i, e := range params.Events {
-			decisions[i] = ahp.Refusal(e.Type, unreachable)
+			decisions[i] = r.refuse(e.Type, why)
 		}
 		result = map[string]any{"decisions": decisions}
 	case "ahp/query":
-		result = map[string]any{"answer": "no", "reason": unreachable}
+		result = map[string]any{"answer": "no", "reason": why}
 	default:
-		return r.encode("error", map[string]any{"code": -32603, "message": "Handler error: " + unreachable})
+		return r.encode("error", map[string]any{"code": -32603, "message": "Handler error: " + why})
 	}
 	return r.encode("result", result)
+}
+
+// refuse denies an event in the words of its type, or in the one on which A3S Code acts.
+func (r request) refuse(t ahp.Type, why string) ahp.Decision {
+	d := ahp.Refusal(t, why)
+	if r.plain && t != ahp.Idle {
+		d.Word = "block"
+	}
+	return d
 }
 
 // encode is a response to the request, with a result or an error.
