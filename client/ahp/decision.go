@@ -30,6 +30,12 @@ func (d Decision) Allowed() bool {
 	return d.Word == "allow" || d.Word == "modify" || d.Word == "approve" || d.Word == "refine"
 }
 
+// ApprovedBy is the person whose approval the decision is, "" if it is not one of a person but of a rule.
+func (d Decision) ApprovedBy() string {
+	by, _ := d.Metadata["approved_by"].(string)
+	return by
+}
+
 // Decode reads the members of the decision into v, such as a struct with
 // injected_facts. It fails if nobody decided.
 func (d Decision) Decode(v any) error { return json.Unmarshal(d.Raw, v) }

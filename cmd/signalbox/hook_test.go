@@ -111,7 +111,8 @@ func TestHooksSayWhatThePolicyDecides(t *testing.T) {
 		{
 			"claude-code", "claude-pre.json", "git push",
 			said{
-				out: `{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"allow",` +
+				out: `{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"ask",` +
+					`"permissionDecisionReason":"The policy has changed this call.",` +
 					`"updatedInput":{"command":"git push --dry-run","description":"Runs it","timeout":120000}}}`,
 			},
 		},
@@ -181,18 +182,11 @@ func TestHooksSayWhatThePolicyDecides(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	}
-	// A yes that is final is said aloud, where the CLI understands it.
-	for _, c := range []struct{ tool, file, want string }{
-		{
-			"claude-code", "claude-pre.json",
-			`{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"allow"}}`,
-		},
-		{"claude-code", "claude-prompt.json", "{}"},
-		{"amp", "amp-bash.json", ""},
-	} {
-		if got := hook(t, sample(t, c.file, "ls"), ampEnv, c.tool, "--final", "--data", p.dir); got.out != c.want ||
+	// Only what a person approves can be final.
+	for _, file := range []string{"claude-pre.json", "claude-prompt.json"} {
+		if got := hook(t, sample(t, file, "ls"), nil, "claude-code", "--final", "--data", p.dir); got.out != "{}" ||
 			got.code != 0 {
-			t.Errorf("%s: %+v", c.tool, got)
+			t.Errorf("%+v", got)
 		}
 	}
 	var page struct {
@@ -227,10 +221,14 @@ func TestAHookWaitsForThePersonWhoDecides(t *testing.T) {
 		want     string
 	}{
 		{"approve", []string{"--wait", "30s"}, "{}"},
+		{
+			"approve", []string{"--wait", "30s", "--final"},
+			`{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"allow"}}`,
+		},
 		{"reject", []string{"--wait", "30s"}, `"permissionDecision":"deny"`},
 	} {
 		done := make(chan said, 1)
-		in := sample(t, "claude-pre.json", "deploy "+c.decision)
+		in := sample(t, "claude-pre.json", fmt.Sprintf("deploy %d", i))
 		go func() { done <- hook(t, in, nil, append([]string{"claude-code", "--data", p.dir}, c.args...)...) }()
 		id := p.pending(t)
 		if status, text, err := p.call(http.MethodPost, "/ops/gates/"+id+"/"+c.decision,

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// npmProgram is a program that scripts/test-tools has installed; without it the test is
-// skipped, but not where everything is to be tested.
+// npmProgram is a program that scripts/test-tools has installed, in any folder of the cache or in the one that
+// is named before it; without it the test is skipped, but not where everything is to be tested.
 func npmProgram(t *testing.T, name string) string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
@@ -19,7 +19,11 @@ func npmProgram(t *testing.T, name string) string {
 		t.Fatal(err)
 	}
 	var out []byte
-	for _, folder := range []string{"signalbox-test-tools", "signalbox-test-clis"} {
+	folders := []string{"signalbox-test-tools", "signalbox-test-clis"}
+	if folder, program, named := strings.Cut(name, "/"); named {
+		folders, name = []string{folder}, program
+	}
+	for _, folder := range folders {
 		file := filepath.Join(cache, folder, "node_modules", ".bin", name)
 		if out, err = exec.CommandContext(t.Context(), file, "--version").CombinedOutput(); err == nil {
 			return file

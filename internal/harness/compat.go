@@ -25,7 +25,8 @@ const FrameworkA3S = "a3s-ahp"
 func (h *Harness) isA3S(ctx context.Context, c *Conn, agent string, payload map[string]wire.Raw) bool {
 	// Only A3S Code sends the tools before this one, and no tool_name. That holds also for a client whose
 	// handshake was lost with the server before.
-	if c.compat || c.a3s.Load() || payload["recent_tools"] != nil && payload["tool"] != nil && payload["tool_name"] == nil {
+	shaped := payload["recent_tools"] != nil && payload["tool"] != nil && payload["tool_name"] == nil
+	if shaped || c.compat || c.a3s.Load() {
 		return true
 	}
 	return !c.stream && agent != "" && h.lastFramework(ctx, agent) == FrameworkA3S

@@ -48,13 +48,15 @@ rules:
 func TestA3SCodeIsToldAllowOrBlock(t *testing.T) {
 	t.Parallel()
 	n := start(t, storetest.SQLite(t), harness.Config{
-		Timeout: 500 * time.Millisecond, OnFailure: harness.ErrorOnFailure, Compat: map[string]bool{harness.TransportSocket: true},
+		Timeout: 500 * time.Millisecond, OnFailure: harness.ErrorOnFailure,
+		Compat: map[string]bool{harness.TransportSocket: true},
 	})
 	n.Apply(a3sRules)
 	known, told := n.conn(harness.TransportSocket), n.conn(harness.TransportWebSocket)
 	n.harness.Handle(t.Context(), told, []byte(a3sGreeting))
 	other, _ := n.AgentWithKey("other")
-	shaped := n.harness.NewConn(harness.TransportHTTP, func(context.Context) (roster.Identity, error) { return other, nil })
+	byOther := func(context.Context) (roster.Identity, error) { return other, nil }
+	shaped := n.harness.NewConn(harness.TransportHTTP, byOther)
 	posts := n.conn(harness.TransportHTTP) // of the agent whose last handshake was A3S Code's
 	for how, c := range map[string]*harness.Conn{"setting": known, "handshake": told, "shape": shaped, "posts": posts} {
 		for command, want := range map[string]string{
@@ -98,7 +100,7 @@ func TestA3SCodeIsToldAllowOrBlock(t *testing.T) {
 		}
 	}
 	// Another client hears the words of the protocol.
-	plain := n.harness.NewConn(harness.TransportHTTP, func(context.Context) (roster.Identity, error) { return other, nil })
+	plain := n.harness.NewConn(harness.TransportHTTP, byOther)
 	for command, want := range map[string]string{"busy": "defer", "git push": "modify"} {
 		if a := n.ask(plain, "pre_action", "s1", bash(command)); a.Result["decision"] != want {
 			t.Errorf("%s: %+v", command, a)
@@ -186,7 +188,8 @@ func TestA3SCodeHearsNoError(t *testing.T) {
 		}
 		blocked(name, body)
 	}
-	if status, _ := post("rs-amp-wrong", string(event("r1", "pre_action", "s1", bash("ls")))); status != http.StatusUnauthorized {
+	status, _ := post("rs-amp-wrong", string(event("r1", "pre_action", "s1", bash("ls"))))
+	if status != http.StatusUnauthorized {
 		t.Errorf("another client with a wrong key: %d", status)
 	}
 }

@@ -173,8 +173,16 @@ func (h *Harness) outcomeAnswer(ctx context.Context, s *heldStep, v policy.Verdi
 	if len(g.Modified) > 0 {
 		instead = g.Modified
 	}
-	if v.Action == policy.Allow && len(instead) > 0 && !s.kind.typed() {
-		return Answer{Decision: "modify", ModifiedPayload: instead}.encode(s.Event, nil)
+	// Who approved is told: a client may take a person's word for more than a rule's (AHP-57).
+	var by map[string]any
+	if g.Status == gate.Approved && g.Cause == gate.ByVote {
+		by = map[string]any{"approved_by": g.ResolvedBy, "gate": g.ID}
+	}
+	switch {
+	case v.Action == policy.Allow && len(instead) > 0 && !s.kind.typed():
+		return Answer{Decision: "modify", ModifiedPayload: instead, Metadata: by}.encode(s.Event, nil)
+	case by != nil && s.Type == PreAction && h.Config.Handlers[PreAction] == "":
+		return Answer{Decision: "allow", Metadata: by}.encode(s.Event, nil)
 	}
 	answer, _, err := h.answerVerdict(ctx, s.who, s.Event, v)
 	return answer, err

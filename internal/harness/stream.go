@@ -200,5 +200,6 @@ func (h *Harness) refuseOverLimit(ctx context.Context, c *Conn, who roster.Ident
 	if err == nil {
 		return Outcome{}, false
 	}
-	return h.overloadReply(ctx, c, who, m, err.Error(), max(time.Second, time.Minute/time.Duration(max(left.Limit, 1)))), true
+	after := max(time.Second, time.Minute/time.Duration(max(left.Limit, 1)))
+	return h.overloadReply(ctx, c, who, m, err.Error(), after), true
 }

@@ -96,7 +96,8 @@ func TestAServerThatDoesNotAnswerIsADenialInTime(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- p.run(t.Context(), in) }()
 		began := time.Now()
-		_, _ = io.WriteString(agent, `{"jsonrpc":"2.0","id":"1","method":"ahp/event","params":{"event_type":"pre_action"}}`+"\n")
+		_, _ = io.WriteString(agent, `{"jsonrpc":"2.0","id":"1","method":"ahp/event",`+
+			`"params":{"event_type":"pre_action"}}`+"\n")
 		for !strings.Contains(out.String(), "fail_closed") && time.Since(began) < time.Minute {
 			time.Sleep(100 * time.Millisecond)
 		}

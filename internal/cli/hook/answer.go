@@ -42,7 +42,7 @@ func (c *Call) Answer(d ahp.Decision) Output {
 	case input == nil:
 		return c.yes()
 	}
-	return Output{Stdout: encode(c.tool.preTool("", input))}
+	return Output{Stdout: encode(c.tool.preTool("", input, c.Final))}
 }
 
 // Refuse is the answer when nobody decided: the CLI's denial in every form that it
@@ -80,7 +80,7 @@ func (c *Call) no(reason string, code int) Output {
 		out.Stderr = reason
 	}
 	if c.Event.Type == ahp.PreAction {
-		out.Stdout = encode(c.tool.preTool(reason, nil))
+		out.Stdout = encode(c.tool.preTool(reason, nil, false))
 	} else {
 		out.Stdout = encode(answer{Decision: c.tool.deny, Reason: reason})
 	}

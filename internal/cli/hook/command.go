@@ -46,7 +46,9 @@ type asker struct {
 	*command.App
 	keyFile string
 	wait    time.Duration
-	final   bool // a yes is the last word
+	// final says that what a person has approved is the last word, and alone that every permission is, since
+	// nobody is there whom the CLI could ask (RUN-43).
+	final, alone bool
 }
 
 // addFlags adds the flags that a hook and its installation share.
@@ -55,6 +57,8 @@ func (f *asker) addFlags(c *command.Command) {
 		"a file with a key of the agent, for a server elsewhere (the key itself: SIGNALBOX_KEY)")
 	c.Flags().DurationVar(&f.wait, "wait", 0,
 		"how long to wait for a person's decision, beyond the eight seconds that the server holds a call")
+	c.Flags().BoolVar(&f.final, "final", false,
+		"what a person has approved is final: the CLI does not ask its own permissions about it again")
 }
 
 // newHook is the command that a CLI starts for each of its hooks.
@@ -73,7 +77,6 @@ func newHook(a *command.App, t *Tool) *command.Command {
 		"the socket of the supervisor, which asks and waits in place of the hook")
 	// Only the guard of a supervised run passes it.
 	_ = c.Flags().MarkHidden("via") // it is there
-	c.Flags().BoolVar(&f.final, "final", false, "an approval is final: the CLI does not ask its own permissions")
 	c.RunE = func(c *command.Command, _ []string) error {
 		out := f.respond(c.Context(), t, *via)
 		_, _ = a.Out.Exactly().Write(out.Stdout)
@@ -110,8 +113,8 @@ func (f *asker) answer(ctx context.Context, t *Tool, text []byte, getenv func(st
 	if err != nil {
 		return t.Refuse("Signalbox refuses what it cannot read: " + err.Error() + ".")
 	}
-	call.Final = f.final
 	d, err := f.ask(ctx, call)
+	call.Final = f.alone || f.final && d.ApprovedBy() != ""
 	switch {
 	// The reason is for the model, which should tell the person and not try again at once.
 	case err != nil && call.Asks():
@@ -204,8 +207,11 @@ func newInstall(a *command.App) *command.Command {
 			"this folder. Everything else in the file stays as it is, and `signalbox hook uninstall`\n" +
 			"puts it back.\n\n" +
 			"The hooks use the server that this command would use. With --wait the CLI waits that long\n" +
-			"for a person's decision; without it, the model is told to try again after a few seconds.",
-		Example: `  signalbox hook install claude-code
+			"for a person's decision; without it, the model is told to try again after a few seconds.\n\n" +
+			"What the policy allows, the CLI's own permissions still have to allow. So Claude Code asks at its\n" +
+			"terminal about a call that a person has approved here. With --final it does not: an approval by a\n" +
+			"person, and nothing else, is the last word.",
+		Example: `  signalbox hook install claude-code --final
   signalbox hook install codex --wait 10m
   signalbox hook install gemini --project --server https://signalbox.example --key-file ~/.signalbox-key`,
 		Args: command.Exactly(1, "the name of a CLI: "+strings.Join(Names(), ", ")),
@@ -217,6 +223,9 @@ func newInstall(a *command.App) *command.Command {
 		t, file, err := settingsOf(args[0], *project)
 		if err != nil {
 			return err
+		}
+		if f.final && t.yes == nil {
+			return command.Usage("%s", t.noFinal())
 		}
 		reach, err := f.reach()
 		if err != nil {
@@ -231,7 +240,7 @@ func newInstall(a *command.App) *command.Command {
 		if err != nil {
 			return settingsError(err, file)
 		}
-		printInstalled(a, t, file, changed)
+		printInstalled(a, t, file, changed, f.final)
 		return nil
 	}
 	return c
@@ -271,22 +280,39 @@ func (f *asker) reach() ([]string, error) {
 	if f.wait > 0 {
 		reach = append(reach, "--wait", f.wait.String())
 	}
+	if f.final {
+		reach = append(reach, "--final")
+	}
 	return reach, nil
 }
 
 // printInstalled tells what was done, and what the person still has to do.
-func printInstalled(a *command.App, t *Tool, file string, changed bool) {
+func printInstalled(a *command.App, t *Tool, file string, changed, final bool) {
 	if !changed {
 		a.Out.Print("%s is under supervision already, by %s.", t.Title, file)
 		return
 	}
 	a.Out.Print("%s is under supervision from its next session on, by %s.", t.Title, file)
-	switch t.Name {
-	case "codex":
+	switch {
+	case t.Name == "codex":
 		a.Out.Print("Codex skips hooks that nobody has reviewed: start it, and trust them with /hooks.")
-	case "amp":
+	case t.Name == "amp":
 		a.Out.Print("What the policy allows, Amp does without asking. `amp permissions list` shows the rule.")
+	case final:
+		a.Out.Print("What a person approves here is done without asking again at its terminal.")
+	case t.yes != nil:
+		a.Out.Print("It still asks at its terminal about what a person has approved here, unless its own permissions " +
+			"allow it. `signalbox hook install claude-code --final` makes an approval the last word.")
 	}
+}
+
+// noFinal says why a CLI has no --final.
+func (t *Tool) noFinal() string {
+	if t.delegate {
+		return t.Title + " needs no --final: there the policy has the last word always."
+	}
+	return t.Title + " takes no last word from a hook, so it cannot be installed with --final. " +
+		"Its own permissions say what it asks about."
 }
 
 // newUninstall is `hook uninstall`.

@@ -39,7 +39,7 @@ func OpenDesk(ctx context.Context, a *command.App, dir string, wait time.Duratio
 			"Cannot listen at %s, where the run would ask for permission. "+
 				"TMPDIR should be a folder with a short name that can be written to.", socket)
 	}
-	d := &Desk{asker: asker{App: a, wait: wait, final: true}, listener: l}
+	d := &Desk{asker: asker{App: a, wait: wait, alone: true}, listener: l}
 	// Not the run's own context: hooks of a run that is being stopped are denied by Close,
 	// after the CLI has ended.
 	ctx, d.cancel = context.WithCancel(context.WithoutCancel(ctx)) // until Close, when the CLI has ended

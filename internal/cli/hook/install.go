@@ -54,7 +54,8 @@ func (t *Tool) Install(file, command string, within time.Duration) (changed bool
 		return false, err
 	}
 	if t.delegate {
-		script := []byte("#!/bin/sh\nexec " + program + "\n")
+		// After any other code than 0 and 2 Amp asks at its terminal.
+		script := []byte("#!/bin/sh\n" + Entry{Command: program, Within: within}.orDeny() + "\n")
 		known, _ := os.ReadFile(command) // none is another one
 		if changed = !bytes.Equal(known, script); changed {
 			if err := write(command, script, 0o700); err != nil {

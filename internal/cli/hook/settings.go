@@ -118,8 +118,13 @@ func (t *Tool) addEvent(text []byte, s style, ev event, e Entry) ([]byte, error)
 	if ev.becomes == ahp.SessionEnd { // a CLI that ends waits no longer
 		within = 3 * time.Second
 	}
+	// What only reports must not end with 2, which would keep a session from ending.
+	command := e.Command
+	if ev.becomes == ahp.PreAction || ev.becomes == ahp.PrePrompt {
+		command = e.orDeny()
+	}
 	own := group{Hooks: []handler{{
-		Type: "command", Command: e.Command,
+		Type: "command", Command: command,
 		Timeout: int(within.Seconds()) * t.settings.second,
 	}}}
 	if t.merges {
@@ -137,6 +142,15 @@ func (t *Tool) addEvent(text []byte, s style, ev event, e Entry) ([]byte, error)
 	}
 	return s.add(text, list, 2, s.render(own, 3)), nil
 }
+
+// orDeny is the command with every failure made the exit code that CLIs take for a denial: they go on if a
+// program is gone, crashes, or does not answer within their time, so ours has a little less.
+func (e Entry) orDeny() string {
+	return fmt.Sprintf("timeout -s KILL %d %s || exit 2", int((e.Within - denyMargin).Seconds()), e.Command)
+}
+
+// denyMargin is how long before the CLI's own time a hook is ended.
+const denyMargin = 4 * time.Second
 
 // colon is what stands between a name and its value.
 func (s style) colon() string {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"signalbox/client/ahp"
 )
 
 const within = 20 * time.Second
@@ -436,4 +439,62 @@ func FuzzSettings(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A hook whose program is gone has to deny where it is asked, and must not where it reports: the exit code of
+// a denial would keep a session from ending. Hooks of an older version are replaced.
+func TestHooksThatAskDenyWhenTheirProgramFails(t *testing.T) {
+	for _, tool := range Tools {
+		if tool.delegate {
+			continue
+		}
+		file := filepath.Join(t.TempDir(), "settings.json")
+		old := `{"hooks":{"` + tool.events[0].name + `":[{"hooks":[{"type":"command","command":"` +
+			tool.Command("/old/signalbox", "--data", "/d") + `"}]}]}}`
+		if err := os.WriteFile(file, []byte(old), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tool.Install(file, ourCommand(tool), within); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(file)
+		if err != nil || strings.Contains(string(text), "/old/") {
+			t.Errorf("%v %s", err, text)
+		}
+		var settings struct {
+			Hooks map[string][]struct{ Hooks []struct{ Command string } }
+		}
+		if err := json.Unmarshal(text, &settings); err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range tool.events {
+			asks := e.becomes == ahp.PreAction || e.becomes == ahp.PrePrompt
+			groups := settings.Hooks[e.name]
+			if len(groups) != 1 || strings.HasSuffix(groups[0].Hooks[0].Command, " || exit 2") != asks ||
+				strings.HasPrefix(groups[0].Hooks[0].Command, "timeout -s KILL 16 ") != asks {
+				t.Errorf("%s, %s: %+v", tool.Name, e.name, groups)
+			}
+		}
+	}
+}
+
+// What a CLI runs ends with the code of a denial, whatever becomes of the program.
+func TestAHookThatFailsIsADenial(t *testing.T) {
+	t.Parallel()
+	program := filepath.Join(t.TempDir(), "program")
+	for name, script := range map[string]string{
+		"gone": "", "crashes": "kill -SEGV $$", "fails": "exit 1", "stops": "kill -STOP $$", "hangs": "sleep 600",
+	} {
+		_ = os.Remove(program)
+		if script != "" {
+			if err := os.WriteFile(program, []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil { //nolint:gosec // it is run
+				t.Fatal(err)
+			}
+		}
+		command := Entry{Command: Named("codex").Command(program, "--data", "/d"), Within: denyMargin + time.Second}.orDeny()
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", command)
+		if err := cmd.Run(); cmd.ProcessState.ExitCode() != CodeRefuse {
+			t.Errorf("a program that %s: %v", name, err)
+		}
+	}
 }

@@ -19,8 +19,9 @@ type Tool struct {
 	events []event
 	// deny is the word with which the CLI is denied a prompt.
 	deny string
-	// preTool is the answer before an action: a denial with a reason, or another input.
-	preTool func(no string, input wire.Raw) any
+	// preTool is the answer before an action: a denial with a reason, or another input, about which the CLI
+	// asks its own permissions unless final says that the answer is the last word.
+	preTool func(no string, input wire.Raw, final bool) any
 	// yes is the answer after which the CLI does not ask its own permissions; nil if it has
 	// none.
 	yes any
@@ -61,7 +62,7 @@ var Tools = []*Tool{
 		},
 	},
 	{
-		Name: "codex", Title: "Codex", deny: "block", preTool: claudePreTool, place: folderVariable,
+		Name: "codex", Title: "Codex", deny: "block", preTool: codexPreTool, place: folderVariable,
 		events: []event{
 			{"PreToolUse", ahp.PreAction},
 			{"UserPromptSubmit", ahp.PrePrompt},
@@ -125,19 +126,25 @@ type (
 	}
 )
 
-// claudePreTool is the answer of Claude Code, which Codex reads too. Another input is
-// taken only together with allow, which also skips the CLI's own permissions: a changed
-// input has been decided about.
-func claudePreTool(no string, input wire.Raw) any {
-	s := &specific{Event: "PreToolUse", Decision: "allow", Updated: input}
-	if input == nil {
+// claudePreTool is the answer of Claude Code. Another input is taken together with ask, which puts the
+// changed input before the CLI's own permissions, or with allow, which skips them.
+func claudePreTool(no string, input wire.Raw, final bool) any {
+	s := &specific{Event: "PreToolUse", Decision: "ask", Reason: "The policy has changed this call.", Updated: input}
+	switch {
+	case input == nil:
 		s.Decision, s.Reason = "deny", no
+	case final:
+		s.Decision, s.Reason = "allow", ""
 	}
 	return answer{Specific: s}
 }
 
-// geminiPreTool is the answer of Gemini CLI.
-func geminiPreTool(no string, input wire.Raw) any {
+// codexPreTool is the answer of Codex. Its allow means only that there is another input, which its own
+// permissions and its sandbox then apply to; ask it takes for a failure of the hook, and goes on.
+func codexPreTool(no string, input wire.Raw, _ bool) any { return claudePreTool(no, input, true) }
+
+// geminiPreTool is the answer of Gemini CLI, which asks its own permissions after its hooks.
+func geminiPreTool(no string, input wire.Raw, _ bool) any {
 	if input == nil {
 		return answer{Decision: "deny", Reason: no}
 	}
@@ -148,8 +155,7 @@ func geminiPreTool(no string, input wire.Raw) any {
 // Answer or Refuse ends it.
 type Call struct {
 	Event ahp.Event
-	// Final says that a permission is final: the CLI does not ask its own permissions after
-	// it (RUN-43).
+	// Final says that a permission is the last word: the CLI does not ask its own permissions after it.
 	Final bool
 	tool  *Tool
 	// name and input are those of the tool that is about to be used.
