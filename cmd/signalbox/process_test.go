@@ -65,10 +65,16 @@ func configure(t testing.TB, dir, text string) {
 // up starts a server on a free port and waits until it says that it is ready.
 func up(t testing.TB, dir string, args ...string) *process {
 	t.Helper()
+	return upIn(t, dir, nil, args...)
+}
+
+// upIn is up with more in its environment.
+func upIn(t testing.TB, dir string, env []string, args ...string) *process {
+	t.Helper()
 	p := &process{t: t, dir: dir, log: &testbed.Buffer{}, done: make(chan struct{})}
 	p.cmd = exec.CommandContext(context.Background(), binary,
 		append([]string{"up", "--data", dir, "--listen", "127.0.0.1:0"}, args...)...)
-	p.cmd.Env = cleanEnv()
+	p.cmd.Env = append(cleanEnv(), env...)
 	p.cmd.Stderr = p.log
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -62,6 +63,11 @@ func Detached(logFile, program string, args ...string) error {
 	cmd := exec.Command(program, args...) //nolint:noctx // it is to outlive us
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.Dir = "/"
+	// What a person's commands use is not for it: it calls the server that has started it, with its token.
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool {
+		name, _, _ := strings.Cut(variable, "=")
+		return name == "SIGNALBOX_TOKEN" || name == "SIGNALBOX_KEY" || name == "SIGNALBOX_SERVER"
+	})
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return fault.Wrap(err, fault.Internal, "Cannot start the supervisor of the run.")

@@ -135,6 +135,22 @@ func engineSettings(e *engine.Engine) []Setting {
 		text("command", e.Name, "the program of "+e.Name, func(s *engine.Settings) *string { return &s.Command }),
 		text("model", "", "the model; its own choice when empty", func(s *engine.Settings) *string { return &s.Model }),
 		text("mode", "", modes[e.Name]+"; its own choice when empty", func(s *engine.Settings) *string { return &s.Mode }),
+		{
+			Key: "runs." + e.Name + ".env", Default: "", List: true,
+			Meaning: "variables of the server's environment that its runs get beside those that " + e.Name +
+				" needs, with commas between; a name may end with *",
+			set: func(c *Config, v string) error {
+				names := splitList(v)
+				for _, name := range names {
+					if !engine.IsVariable(name) {
+						return fmt.Errorf("should be names such as SSH_AUTH_SOCK or AWS_*, none of which is one of Signalbox")
+					}
+				}
+				c.Runs.change(e.Name, func(s *engine.Settings) { s.Env = names })
+				return nil
+			},
+			get: func(c *Config) string { return strings.Join(c.Runs.Engines[e.Name].Env, ",") },
+		},
 		flag("dangerously_allow_all", e.AllowAll, "true lets it use every tool without asking; never in a supervised run",
 			func(s *engine.Settings) *bool {
 				return &s.AllowAll

@@ -251,7 +251,7 @@ func (s *supervisor) watch(ctx context.Context, id string) error {
 	limits := process.DefaultLimits()
 	limits.Start = loaded.Runs.StartTimeout
 	r.budget = o.Budget
-	r.spec = process.Spec{ID: o.ID, Engine: e, Limits: limits, Job: engine.Job{
+	r.spec = process.Spec{ID: o.ID, Engine: e, Limits: limits, Listed: true, Job: engine.Job{
 		Prompt: o.Prompt, Dir: o.Dir, Override: o.Model, Supervised: o.Supervised, Settings: loaded.Runs.Engines[e.Name],
 		Resume: engine.Resume{Engine: e.Name, Value: o.Resume},
 	}}

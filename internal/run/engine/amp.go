@@ -9,7 +9,9 @@ import (
 // of 2026.
 func amp() *Engine {
 	return &Engine{
-		Name: "amp", label: "amp", title: "amp", Install: "npm install -g @ampcode/cli", AllowAll: true,
+		Name:  "amp",
+		needs: []string{"AMP_*"},
+		label: "amp", title: "amp", Install: "npm install -g @ampcode/cli", AllowAll: true,
 		args: ampArgs, guard: ampGuard,
 		line:    func(token string) string { return "amp threads continue " + token },
 		pattern: regexp.MustCompile("(?im)^\\s*`?amp\\s+threads\\s+continue\\s+(T-[A-Za-z0-9-]+)`?\\s*$"),

@@ -11,7 +11,9 @@ import (
 // claude is Anthropic's Claude Code, in print mode.
 func claude() *Engine {
 	return &Engine{
-		Name: "claude", label: "Claude Code", title: "claude", Install: "npm install -g @anthropic-ai/claude-code",
+		Name:  "claude",
+		needs: []string{"ANTHROPIC_*", "CLAUDE_*"},
+		label: "Claude Code", title: "claude", Install: "npm install -g @anthropic-ai/claude-code",
 		args: claudeArgs, guard: claudeGuard,
 		line:    func(token string) string { return "claude --resume " + token },
 		pattern: regexp.MustCompile("(?im)^\\s*`?claude\\s+(?:--resume|-r)\\s+([^`\\s]+)`?\\s*$"),

@@ -10,7 +10,9 @@ import (
 // codex is OpenAI's Codex CLI.
 func codex() *Engine {
 	return &Engine{
-		Name: "codex", label: "codex exec", title: "Codex", Install: "npm install -g @openai/codex",
+		Name:  "codex",
+		needs: []string{"OPENAI_*", "CODEX_*"},
+		label: "codex exec", title: "Codex", Install: "npm install -g @openai/codex",
 		args: codexArgs,
 		// Tried with 0.166.0: the flag for that runs what .codex/hooks.json of the folder says.
 		unguarded: "it takes hooks for one run only together with whatever hooks the folder brings, which nobody has " +

@@ -16,6 +16,7 @@ type Settings struct {
 	Mode        string
 	AllowAll    bool // every tool call is allowed without asking
 	StreamInput bool
+	Env         []string // names of variables that a run of a server gets beside those that it needs
 }
 
 // Job is one run of an engine: what is asked, where, and under which settings. It does
@@ -59,6 +60,7 @@ type Engine struct {
 	args     func(Job) []string
 	stdin    func(Job) string // nil is the prompt
 	env      []string
+	needs    []string // the names of its variables, see Listed
 	guard    func(dir string, hook func(name string) string) ([]string, error)
 	// unguarded is why there is no guard, where the CLI has hooks all the same.
 	unguarded string

@@ -8,7 +8,12 @@ import (
 // gemini is Google's Gemini CLI.
 func gemini() *Engine {
 	return &Engine{
-		Name: "gemini", label: "gemini", title: "gemini", Install: "npm install -g @google/gemini-cli",
+		Name: "gemini",
+		needs: []string{
+			"GEMINI_*", "GOOGLE_API_KEY", "GOOGLE_GEMINI_BASE_URL", "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_CLOUD_PROJECT",
+			"GOOGLE_CLOUD_LOCATION", "GOOGLE_APPLICATION_CREDENTIALS",
+		},
+		label: "gemini", title: "gemini", Install: "npm install -g @google/gemini-cli",
 		args: geminiArgs,
 		unguarded: "what a person has approved it would refuse, or with yolo go on when a hook fails; `signalbox hook " +
 			"install gemini` supervises its sessions instead",

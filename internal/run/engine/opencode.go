@@ -5,7 +5,9 @@ import "regexp"
 // opencode is the OpenCode CLI.
 func opencode() *Engine {
 	return &Engine{
-		Name: "opencode", label: "opencode", title: "opencode", Install: "npm install -g opencode-ai",
+		Name: "opencode",
+		needs: append([]string{"OPENCODE_*"},
+			providerVariables...), label: "opencode", title: "opencode", Install: "npm install -g opencode-ai",
 		args:    opencodeArgs,
 		line:    func(token string) string { return "opencode --session " + token },
 		pattern: regexp.MustCompile("(?im)^\\s*`?opencode(?:\\s+run)?\\s+(?:--session|-s)\\s+(ses_[A-Za-z0-9]+)`?\\s*$"),

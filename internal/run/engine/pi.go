@@ -9,7 +9,9 @@ import (
 // pi is the pi coding agent. CI and NO_COLOR keep it from drawing on its output.
 func pi() *Engine {
 	return &Engine{
-		Name: "pi", label: "pi", title: "pi", Install: "npm install -g @mariozechner/pi-coding-agent",
+		Name: "pi",
+		needs: append([]string{"PI_*"},
+			providerVariables...), label: "pi", title: "pi", Install: "npm install -g @mariozechner/pi-coding-agent",
 		args: piArgs, env: []string{"NO_COLOR=1", "CI=1"},
 		line: func(token string) string {
 			if strings.ContainsAny(token, " \t") {

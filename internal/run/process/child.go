@@ -5,10 +5,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
+
+	"signalbox/internal/run/engine"
 )
 
 // child is a started process, at the head of a process group of its own.
@@ -33,7 +34,7 @@ func (r *run) start() (*child, error) {
 	}
 	cmd := exec.Command(path, r.Engine.Args(r.Job)...) //nolint:noctx // ended by its group, in steps
 	cmd.Dir = r.Job.Dir
-	cmd.Env = append(append(environment(), r.Engine.Env()...), r.Env...)
+	cmd.Env = append(append(r.environment(), r.Engine.Env()...), r.Env...)
 	cmd.Env = append(cmd.Env, RunVariable+"="+r.ID)
 	cmd.SysProcAttr = ownGroup()
 	c := &child{cmd: cmd, id: r.ID, gone: make(chan struct{}), stderrDone: make(chan struct{})}
@@ -82,10 +83,12 @@ func (r *run) start() (*child, error) {
 	return c, nil
 }
 
-// environment is ours without an operator's token (RUN-19). An agent that found it
-// could approve its own gates.
-func environment() []string {
-	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SIGNALBOX_TOKEN=") })
+// environment is what the CLI gets of ours (RUN-19).
+func (r *run) environment() []string {
+	if r.Listed {
+		return r.Engine.Listed(os.Environ(), r.Job.Settings)
+	}
+	return engine.Personal(os.Environ())
 }
 
 // closeAll closes the files that were opened.

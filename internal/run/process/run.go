@@ -32,6 +32,7 @@ type Spec struct {
 	Engine *engine.Engine
 	Job    engine.Job
 	Env    []string // beside our own environment
+	Listed bool     // of our own environment the CLI gets what is on a list, and not all but what is Signalbox's
 	Limits Limits
 	// Lock takes the lock of a session and waits for it (RUN-27); nil takes none. It
 	// returns early when ctx ends.
