@@ -38,9 +38,9 @@ func npmProgram(t *testing.T, name string) string {
 
 // realClaude is a server whose claude is the real one, and how a run of it is started with
 // a model at the address.
-func realClaude(t *testing.T) (p *process, start func(model, work string, args ...string) *exec.Cmd) {
+func realClaude(t *testing.T, program string) (p *process, start func(model, work string, args ...string) *exec.Cmd) {
 	t.Helper()
-	command, dir, home := npmProgram(t, "claude"), t.TempDir(), t.TempDir()
+	command, dir, home := npmProgram(t, program), t.TempDir(), t.TempDir()
 	configure(t, dir, "runs: {claude: {command: "+command+"}}\n")
 	p = up(t, dir)
 	mustRun(t, dir, "policy", "apply", writeFile(t, hookPolicy))
@@ -57,7 +57,7 @@ func realClaude(t *testing.T) (p *process, start func(model, work string, args .
 // or nobody can be asked about, is not.
 func TestTheRealClaudeCodeIsSupervised(t *testing.T) {
 	t.Parallel()
-	p, start := realClaude(t)
+	p, start := realClaude(t, "claude")
 	work, m := t.TempDir(), startModel(t, anthropic)
 	deploy := turn{tool: "Bash", input: map[string]any{
 		"command": "deploy() { touch deployed; }; deploy", "description": "Deploys",
@@ -99,7 +99,7 @@ func TestTheRealClaudeCodeIsSupervised(t *testing.T) {
 // such session, and no model.
 func TestTheRealClaudeCodeTakesOurFlags(t *testing.T) {
 	t.Parallel()
-	_, start := realClaude(t)
+	_, start := realClaude(t, "claude")
 	gone := httptest.NewServer(http.NotFoundHandler())
 	gone.Close()
 	for want, c := range map[string]struct {

@@ -5,8 +5,10 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"time"
 
+	"signalbox/internal/alarm"
 	"signalbox/internal/clock"
 	"signalbox/internal/fault"
 	"signalbox/internal/id"
@@ -202,12 +204,14 @@ func (s *Runs) Report(ctx context.Context, who roster.Identity, run string, repo
 type reporter struct {
 	actor, agent string
 	actions      bool // of a supervised run they are counted by its hooks
+	supervised   bool
 }
 
 // reporter finds out for whom the events of a run are counted.
 func (s *Runs) reporter(ctx context.Context, who roster.Identity, run string) reporter {
 	by := reporter{actor: who.Actor()}
 	found, err := s.Get(ctx, run)
+	by.supervised = found.Supervised
 	if err != nil || s.AgentOf == nil {
 		return by
 	}
@@ -259,6 +263,11 @@ func (s *Runs) append(tx *ledger.Tx, by reporter, run string, r row, from int64,
 			}
 		}
 		tx.Append(ledger.Event{Workspace: r.workspace, Kind: e.kind, Actor: by.actor, Subject: run, Trace: run, Body: body})
+		if e.unasked != "" && by.supervised {
+			if err := raiseUnasked(tx, by, run, &r, e.unasked); err != nil {
+				return Orders{}, err
+			}
+		}
 	}
 	if r.status != Running && len(events) > 0 {
 		if err := s.core.Gates.Withdraw(tx, r.workspace, run); err != nil {
@@ -273,6 +282,16 @@ func (s *Runs) append(tx *ledger.Tx, by reporter, run string, r row, from int64,
 		})
 	}
 	return Orders{Events: r.events, Stop: r.stop, Ended: r.status != Running}, nil
+}
+
+// raiseUnasked tells people of a supervised run whose agent went past its hooks.
+func raiseUnasked(tx *ledger.Tx, by reporter, run string, r *row, why string) error {
+	return alarm.Raise(tx, alarm.Alarm{
+		Workspace: r.workspace, Kind: "run_unasked", Agent: by.agent,
+		Title: "A supervised run did something that nobody was asked about, and was stopped.",
+		Detail: fmt.Sprintf("Run %s of %s, session %s: %s. Look at what it did, and whether its CLI still asks its hooks.",
+			run, r.engine, r.thread, why),
+	})
 }
 
 // cost is what a run has cost so far, in nano-dollars: what the CLI says, or else the

@@ -25,6 +25,8 @@ type read struct {
 	body  reported
 	model string
 	acts  bool // the agent begins to do something
+	// unasked is the error of a run whose agent has done something that nobody was asked about.
+	unasked string
 }
 
 // readEvent checks an event of a report. Only what the tables need is checked; the
@@ -55,6 +57,8 @@ func readEvent(e Entry) (read, error) {
 		r.kind = kindCompleted
 		if r.body.Status = Failed; *event.OK {
 			r.body.Status = Done
+		} else if strings.HasPrefix(event.Error, engine.Unasked) {
+			r.unasked = event.Error
 		}
 	default:
 		return read{}, fault.New(fault.InvalidPayload,

@@ -14,6 +14,7 @@ type Output struct {
 	Stdout []byte
 	Stderr string
 	Code   int
+	denied bool // it says no
 }
 
 // The exit codes that the CLIs know. A hook exits with no other: CLIs take other codes
@@ -52,7 +53,7 @@ func (c *Call) Refuse(reason string) Output { return c.no(reason, CodeRefuse) }
 // Refuse is the answer to a call that could not be read. Only the exit code says no,
 // since which hook it was is not known.
 func (t *Tool) Refuse(reason string) Output {
-	return Output{Stderr: oneLine(reason), Code: CodeRefuse}
+	return Output{Stderr: oneLine(reason), Code: CodeRefuse, denied: true}
 }
 
 // yes lets the CLI go on. Without Final it says nothing, so the CLI's own permissions
@@ -73,9 +74,9 @@ func (c *Call) yes() Output {
 func (c *Call) no(reason string, code int) Output {
 	reason = oneLine(reason)
 	if c.tool.delegate {
-		return Output{Stderr: reason, Code: CodeRefuse}
+		return Output{Stderr: reason, Code: CodeRefuse, denied: true}
 	}
-	out := Output{Code: code}
+	out := Output{Code: code, denied: true}
 	if code != CodeGoOn {
 		out.Stderr = reason
 	}

@@ -49,6 +49,8 @@ type asker struct {
 	// final says that what a person has approved is the last word, and alone that every permission is, since
 	// nobody is there whom the CLI could ask (RUN-43).
 	final, alone bool
+	// noted is told the answer to each call before the CLI is; nil tells nobody.
+	noted func(*Call, Output)
 }
 
 // addFlags adds the flags that a hook and its installation share.
@@ -106,12 +108,15 @@ func (f *asker) respond(ctx context.Context, t *Tool, via string) Output {
 
 // answer is what the CLI is told. Whatever goes wrong, a question is answered with a
 // denial; a report that could not be sent is a warning, since the step has happened.
-func (f *asker) answer(ctx context.Context, t *Tool, text []byte, getenv func(string) string) Output {
+func (f *asker) answer(ctx context.Context, t *Tool, text []byte, getenv func(string) string) (out Output) {
 	ctx, cancel := context.WithTimeout(ctx, callTime+f.wait)
 	defer cancel()
 	call, err := t.Read(text, getenv)
 	if err != nil {
 		return t.Refuse("Signalbox refuses what it cannot read: " + err.Error() + ".")
+	}
+	if f.noted != nil {
+		defer func() { f.noted(call, out) }()
 	}
 	d, err := f.ask(ctx, call)
 	call.Final = f.alone || f.final && d.ApprovedBy() != ""

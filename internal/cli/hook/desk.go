@@ -23,6 +23,7 @@ import (
 // run.
 type Desk struct {
 	asker
+	decided
 	listener net.Listener
 	cancel   context.CancelFunc
 	wg       sync.WaitGroup
@@ -40,6 +41,7 @@ func OpenDesk(ctx context.Context, a *command.App, dir string, wait time.Duratio
 				"TMPDIR should be a folder with a short name that can be written to.", socket)
 	}
 	d := &Desk{asker: asker{App: a, wait: wait, alone: true}, listener: l}
+	d.byID, d.byTool, d.noted = map[string]answered{}, map[string]int{}, d.note
 	// Not the run's own context: hooks of a run that is being stopped are denied by Close,
 	// after the CLI has ended.
 	ctx, d.cancel = context.WithCancel(context.WithoutCancel(ctx)) // until Close, when the CLI has ended

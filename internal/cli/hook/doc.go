@@ -13,6 +13,7 @@
 //	jsonc.go     edits of JSON with comments that leave the rest as it is
 //	install.go   files: changed whole or not at all, and put back byte for byte
 //	desk.go      asks the server in place of the hooks of a supervised run
+//	unasked.go   what such a run does that its hooks were not asked about
 //	via.go       the hook's side of that
 //
 // What is allowed is decided by the server: nothing here knows a policy.

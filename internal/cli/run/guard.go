@@ -31,6 +31,7 @@ func (r *runner) guard(ctx context.Context) (remove func(), err error) {
 		_ = os.RemoveAll(dir)
 		return nil, err
 	}
+	r.desk = desk
 	// The desk is closed first: hooks that still wait are denied before their files are
 	// gone.
 	remove = func() { desk.Close(); _ = os.RemoveAll(dir) }

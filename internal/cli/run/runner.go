@@ -9,6 +9,7 @@ import (
 
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
+	"signalbox/internal/cli/hook"
 	"signalbox/internal/fault"
 	"signalbox/internal/id"
 	"signalbox/internal/run"
@@ -26,8 +27,11 @@ type runner struct {
 	// record says that the run is on the server, with opened and server set. Otherwise the
 	// run exists only in this process.
 	record bool
-	opened run.Run // when it is recorded
-	server record.Server
+	opened run.Run    // when it is recorded
+	desk   *hook.Desk // of a supervised run
+	// unasked is what the CLI has done without a decision, "" if nothing. Only the run's own goroutine uses it.
+	unasked string
+	server  record.Server
 }
 
 // run runs it for somebody who watches, and returns the exit code of the outcome.
@@ -116,7 +120,7 @@ func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usa
 	r.spec.Job.MaxUSD = r.budget.USD
 	locks := process.UserLocks()
 	r.spec.Lock = locks.Take
-	r.spec.Stop = r.overBudget
+	r.spec.Stop = r.mustStop
 	emit := func(e engine.Event, u engine.Usage) { last = e; show(e, u) }
 	// Without a server, the file lock alone keeps runs of one session apart.
 	if !r.record {
@@ -135,7 +139,11 @@ func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usa
 	// A run waits for most of its time, and many may run on one machine.
 	command.Thrift()
 	r.spec.Lock = bothLocks(locks.Take, recorder.Lock)
-	process.Run(ctx, r.spec, func(e engine.Event, u engine.Usage) { recorder.Event(e, u); emit(e, u) })
+	process.Run(ctx, r.spec, func(e engine.Event, u engine.Usage) {
+		e = r.checkAsked(e)
+		recorder.Event(e, u)
+		emit(e, u)
+	})
 	stopped = stopReason(ctx)
 	// The CLI is gone. What is left to do is to record its last events.
 	recorder.Close()
@@ -174,6 +182,29 @@ func stopReason(ctx context.Context) string {
 		return stopped.Reason
 	}
 	return ""
+}
+
+// checkAsked finds out whether an event of a supervised run shows something that nobody was asked about
+// (RUN-45). Such a run has failed, whatever the CLI says of it.
+func (r *runner) checkAsked(e engine.Event) engine.Event {
+	if r.desk == nil {
+		return e
+	}
+	if r.unasked == "" {
+		r.unasked = r.desk.Unasked(e)
+	}
+	if no := false; r.unasked != "" && e.Type == engine.Completed {
+		e.OK, e.Error = &no, r.unasked
+	}
+	return e
+}
+
+// mustStop says why the run has to stop, "" if it may go on.
+func (r *runner) mustStop(u engine.Usage) string {
+	if r.unasked != "" {
+		return r.unasked
+	}
+	return r.overBudget(u)
 }
 
 // overBudget says why the run has to stop, by what is known without the price table.

@@ -48,6 +48,10 @@ func (e *Engine) Guard(dir, program string, flags ...string) ([]string, error) {
 	})
 }
 
+// Unasked begins the error of a supervised run that was stopped because its agent has done something that
+// nobody was asked about (RUN-45).
+const Unasked = "the agent acted without a decision"
+
 // GuardTime is how long these CLIs wait for a hook. It is longer than a person takes to
 // decide, because a hook that times out does not block in Claude Code.
 const GuardTime = 7 * 24 * time.Hour
