@@ -222,7 +222,8 @@ func TestAHookWaitsForThePersonWhoDecides(t *testing.T) {
 	}{
 		{"approve", []string{"--wait", "30s"}, "{}"},
 		{
-			"approve", []string{"--wait", "30s", "--final"},
+			"approve",
+			[]string{"--wait", "30s", "--final"},
 			`{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"allow"}}`,
 		},
 		{"reject", []string{"--wait", "30s"}, `"permissionDecision":"deny"`},

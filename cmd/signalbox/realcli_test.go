@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"signalbox/internal/testbed"
 )
 
 // npmProgram is a program that scripts/test-tools has installed, in any folder of the cache or in the one that
@@ -34,6 +36,21 @@ func npmProgram(t *testing.T, name string) string {
 	}
 	t.Skipf("%s is not installed; scripts/test-tools does that", name)
 	return ""
+}
+
+// runLogged starts a program in the background, and shows what it wrote if the test fails.
+func runLogged(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	out := &testbed.Buffer{}
+	if cmd.Stderr = out; cmd.Stdout == nil {
+		cmd.Stdout = out
+	}
+	testbed.Background(t, cmd)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(out)
+		}
+	})
 }
 
 // realClaude is a server whose claude is the real one, and how a run of it is started with

@@ -380,14 +380,7 @@ func TestTheTenRulesHoldForRealCLIs(t *testing.T) {
 			}
 			cmd := exec.CommandContext(t.Context(), program, cli.args(s, m)...)
 			cmd.Dir, cmd.Env = filepath.Join(s.root, "app"), append(s.environment(), cli.env(m)...)
-			out := &testbed.Buffer{}
-			cmd.Stdout, cmd.Stderr = out, out
-			testbed.Background(t, cmd)
-			t.Cleanup(func() {
-				if t.Failed() {
-					t.Log(out)
-				}
-			})
+			runLogged(t, cmd)
 			m.hear()
 			for _, e := range examples {
 				e.try(s, m, cli.call)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,17 +16,6 @@ import (
 
 	"signalbox/internal/testbed"
 )
-
-// stopRules decide about commands by a word in them.
-const stopRules = `version: 1
-rules:
-  - {name: no, on: [action], when: 'event.command.contains("forbidden")', then: block, reason: "Not here."}
-  - {name: person, on: [action], when: 'event.command.contains("pending")', then: gate, reason: "A person looks."}
-  - {name: later, on: [action], when: 'event.command.contains("busy")', then: defer, retry_after: 7s,` +
-	` reason: "The line is taken."}
-  - {name: softly, on: [action], when: 'event.command.contains("original")', then: modify,` +
-	` set: {arguments: {command: "touch changed"}}}
-`
 
 // stopped is an agent whose model the test speaks for, in a folder of its own. Its hooks start program, which
 // is ours, and can be taken away.
@@ -56,6 +46,17 @@ func newStopped(t *testing.T) *stopped {
 	}
 	return s
 }
+
+// stopRules decide about commands by a word in them.
+const stopRules = `version: 1
+rules:
+  - {name: no, on: [action], when: 'event.command.contains("forbidden")', then: block, reason: "Not here."}
+  - {name: person, on: [action], when: 'event.command.contains("pending")', then: gate, reason: "A person looks."}
+  - {name: later, on: [action], when: 'event.command.contains("busy")', then: defer, retry_after: 7s,` +
+	` reason: "The line is taken."}
+  - {name: softly, on: [action], when: 'event.command.contains("original")', then: modify,` +
+	` set: {arguments: {command: "touch changed"}}}
+`
 
 // has reports whether a file was made.
 func (s *stopped) has(name string) bool {
@@ -166,14 +167,7 @@ func (s *stopped) startCLI(t *testing.T, which string, install []string, args fu
 	}
 	cmd := exec.CommandContext(t.Context(), npmProgram(t, stopCLIs[which].program), args(s, m)...)
 	cmd.Dir, cmd.Env = s.folder, env
-	out := &testbed.Buffer{}
-	cmd.Stdout, cmd.Stderr = out, out
-	testbed.Background(t, cmd)
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Log(out)
-		}
-	})
+	runLogged(t, cmd)
 	m.hear()
 	s.says = func(command string) string { return m.say(cli.call(action{command: command})) }
 	s.end = func() {
@@ -263,8 +257,7 @@ func a3sAgent(t *testing.T) string {
 func (s *stopped) startA3S(t *testing.T, transport ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), a3sAgent(t), append([]string{s.folder}, transport...)...)
-	out := &testbed.Buffer{}
-	cmd.Env, cmd.Stderr = append(cleanEnv(), "HOME="+filepath.Dir(s.folder), "NO_PROXY=*"), out
+	cmd.Env = append(cleanEnv(), "HOME="+filepath.Dir(s.folder), "NO_PROXY=*")
 	model, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -274,7 +267,7 @@ func (s *stopped) startA3S(t *testing.T, transport ...string) {
 		t.Fatal(err)
 	}
 	heard := make(chan string)
-	testbed.Background(t, cmd)
+	runLogged(t, cmd)
 	go func() {
 		defer close(heard)
 		lines := bufio.NewReader(told)
@@ -282,18 +275,14 @@ func (s *stopped) startA3S(t *testing.T, transport ...string) {
 			heard <- line
 		}
 	}()
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Log(out)
-		}
-	})
 	s.says = func(command string) string {
 		_, _ = fmt.Fprintln(model, command)
 		return testbed.Receive(t, "A3S Code to ask its model", heard)
 	}
 	s.end = func() {
 		_ = model.Close() // it asks again, for what it should remember
-		for range heard { //nolint:revive // until it ends
+		for line := range heard {
+			_ = line // until it ends
 		}
 		if err := cmd.Wait(); err != nil {
 			t.Error(err)
@@ -358,7 +347,7 @@ func TestStopsHoldInAmp(t *testing.T) {
 	s.says = func(command string) string {
 		input, _ := json.Marshal(map[string]string{"cmd": command})
 		ask := exec.CommandContext(t.Context(), settings.Permissions[0].To)
-		ask.Env, ask.Stdin, ask.Dir = append(install.Env, ampEnv...), bytes.NewReader(input), s.folder
+		ask.Env, ask.Stdin, ask.Dir = slices.Concat(install.Env, ampEnv), bytes.NewReader(input), s.folder
 		out, err := ask.CombinedOutput()
 		if code := ask.ProcessState.ExitCode(); code != 0 && code != 2 {
 			t.Errorf("%s: exit code %d: %s", command, code, out)

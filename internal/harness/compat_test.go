@@ -3,7 +3,6 @@ package harness_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -162,7 +161,7 @@ func TestA3SCodeHearsNoError(t *testing.T) {
 		blocked(name+", by a POST", again.Handle(t.Context(), n.conn(harness.TransportHTTP), []byte(text)).JSON)
 	}
 	gone := n.harness.NewConn(harness.TransportHTTP, func(context.Context) (roster.Identity, error) {
-		return roster.Identity{}, errors.New("the agent is suspended")
+		return roster.Identity{}, context.Canceled
 	})
 	blocked("a suspended agent", n.harness.Handle(t.Context(), gone, []byte(call)).JSON)
 
@@ -194,7 +193,7 @@ func TestA3SCodeHearsNoError(t *testing.T) {
 	}
 }
 
-// TestA3SCodeBeyondItsRateIsBlocked.
+// Beyond its rate A3S Code hears block, also about events that others hear an error about.
 func TestA3SCodeBeyondItsRateIsBlocked(t *testing.T) {
 	t.Parallel()
 	n := start(t, storetest.SQLite(t), harness.Config{})

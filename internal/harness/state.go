@@ -33,16 +33,17 @@ var failClosed = map[string]any{"fail_closed": true}
 
 // refusal denies an event in the words of its type.
 func refusal(e *Event, reason string) Answer {
-	switch {
-	case e.Type == Idle: // it can only be put off
+	switch e.Type {
+	case Idle: // it can only be put off
 		// AHP-37: retry_after_ms is for decoders that know the generic decisions only.
 		return Answer{Decision: "defer", Reason: reason, RetryAfterMS: millis(time.Minute)}
-	case e.Type == RateLimit:
+	case RateLimit:
 		return Answer{Decision: "skip", Reason: reason}
-	case e.Type == Confirmation:
+	case Confirmation:
 		return Answer{Decision: "reject", Reason: reason}
+	default:
+		return Answer{Decision: "block", Reason: reason}
 	}
-	return Answer{Decision: "block", Reason: reason}
 }
 
 // failureAnswer denies an event about which no decision could be made.
