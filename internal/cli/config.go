@@ -14,6 +14,7 @@ import (
 
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
+	"signalbox/internal/cli/hook"
 	"signalbox/internal/cli/output"
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
@@ -123,7 +124,26 @@ func examineAll(ctx context.Context, a *command.App, config *server.Config) []fi
 		examineDatabase(ctx, config),
 		examineKey(config),
 		examineServer(ctx, a),
+		examineHooks(),
 	}
+}
+
+// examineHooks looks for hooks that let their CLI go on when our program is gone.
+func examineHooks() finding {
+	home, _ := os.UserHomeDir()
+	folder, _ := os.Getwd()
+	var names []string
+	for _, found := range hook.Installed(home, folder, os.Getenv) {
+		if found.Open {
+			return finding{"hooks", false, fmt.Sprintf("%s goes on if our program is gone, by %s; install its hooks again",
+				found.Tool.Title, found.File)}
+		}
+		names = append(names, found.Tool.Title)
+	}
+	if len(names) == 0 {
+		return finding{"hooks", true, "none in your settings or in this folder"}
+	}
+	return finding{"hooks", true, strings.Join(names, ", ")}
 }
 
 // bad is the finding for an error. It prints the message that is meant for people and

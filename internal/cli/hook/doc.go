@@ -11,6 +11,7 @@
 //	answer.go    the same CLIs: what they read
 //	settings.go  what is registered, and where
 //	jsonc.go     edits of JSON with comments that leave the rest as it is
+//	installed.go finds hooks that are there, and those that a failure opens
 //	install.go   files: changed whole or not at all, and put back byte for byte
 //	desk.go      asks the server in place of the hooks of a supervised run
 //	unasked.go   what such a run does that its hooks were not asked about

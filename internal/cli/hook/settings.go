@@ -146,8 +146,11 @@ func (t *Tool) addEvent(text []byte, s style, ev event, e Entry) ([]byte, error)
 // orDeny is the command with every failure made the exit code that CLIs take for a denial: they go on if a
 // program is gone, crashes, or does not answer within their time, so ours has a little less.
 func (e Entry) orDeny() string {
-	return fmt.Sprintf("timeout -s KILL %d %s || exit 2", int((e.Within - denyMargin).Seconds()), e.Command)
+	return fmt.Sprintf("timeout -s KILL %d %s%s", int((e.Within - denyMargin).Seconds()), e.Command, denial)
 }
+
+// denial ends the command of a hook that asks.
+const denial = " || exit 2"
 
 // denyMargin is how long before the CLI's own time a hook is ended.
 const denyMargin = 4 * time.Second

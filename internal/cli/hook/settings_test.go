@@ -454,8 +454,22 @@ func TestHooksThatAskDenyWhenTheirProgramFails(t *testing.T) {
 		if err := os.WriteFile(file, []byte(old), 0o600); err != nil {
 			t.Fatal(err)
 		}
+		open := func() bool {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			root, err := tool.read(text)
+			return err != nil || tool.isOpen(file, text, root)
+		}
+		if !open() {
+			t.Errorf("hooks of an earlier version of %s are not found", tool.Name)
+		}
 		if _, err := tool.Install(file, ourCommand(tool), within); err != nil {
 			t.Fatal(err)
+		}
+		if open() {
+			t.Errorf("hooks of %s are open", tool.Name)
 		}
 		text, err := os.ReadFile(file)
 		if err != nil || strings.Contains(string(text), "/old/") {
