@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"slices"
 	"time"
 
 	"signalbox/internal/fault"
@@ -18,6 +19,9 @@ type Options struct {
 	Ledger *ledger.Ledger
 	Key    []byte   // at least 32 bytes; the secrets of receivers are derived from it
 	Allow  []string // hosts, addresses and networks that may be dialled even if they are not public
+	// Own are further ones, which a request may not name that came from another machine against what the
+	// configuration says.
+	Own []string
 	// Senders are the senders beside the built-in one for webhooks, by kind.
 	Senders map[string]Sender
 	Now     func() time.Time
@@ -67,12 +71,16 @@ func New(o Options) (*Outbox, error) {
 			"The key from which the secrets of webhook receivers are derived has %d bytes; "+
 				"it should have at least %d random ones.", len(o.Key), minKey).About("webhook.key")
 	}
-	allow, err := parseAllow(o.Allow)
+	named, err := parseAllow(o.Allow)
+	if err != nil {
+		return nil, err
+	}
+	allow, err := parseAllow(slices.Concat(o.Allow, o.Own))
 	if err != nil {
 		return nil, err
 	}
 	setDefaults(&o)
-	g := &guard{allow: allow, resolver: o.Resolver}
+	g := &guard{allow: allow, named: named, resolver: o.Resolver}
 	b := &Outbox{
 		db: o.DB, ledger: o.Ledger, key: o.Key, guard: g, webhook: newWebhook(g, o.Key, o.Slots, o.Now),
 		senders: map[string]Sender{}, now: o.Now, log: o.Log,

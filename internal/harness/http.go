@@ -40,11 +40,12 @@ func (h *Harness) Routes() []wire.Route {
 		{
 			Method: "POST", Path: "/ahp",
 			Summary: "AHP 2.4: one JSON-RPC request or notification, with an agent's key as X-API-Key or bearer token",
-			Request: Call{}, Answer: Reply{}, Lenient: true, Handle: h.post,
+			Request: Call{}, Answer: Reply{}, Lenient: true, Handle: h.post, Proof: []string{wire.Demanded},
 		},
 		{
 			Method: "GET", Path: "/ahp", Summary: "AHP 2.4 over WebSocket, with an agent's key as api_key or token in the query",
 			Media: "application/json", Status: http.StatusSwitchingProtocols, Lenient: true, Handle: h.upgrade,
+			Proof: []string{wire.Demanded},
 		},
 		{
 			Method: "GET", Path: "/ops/sessions", Summary: "Sessions of agents under the harness, the newest first",

@@ -50,7 +50,7 @@ func (m *Mail) Routes() []wire.Route {
 			Answer: Organization{}, Handle: m.getOrganization,
 		},
 		// The key of a socket is in its first frame.
-		{Method: "GET", Path: "/v1/ws", Summary: "A WebSocket: the first frame is auth", Status: 101, Handle: m.getSocket},
+		{Method: "GET", Path: "/v1/ws", Summary: "A WebSocket: the first frame is auth", Status: 101, Handle: m.getSocket, Proof: []string{wire.Demanded}},
 		// The protocol's view of gates and of risk, for operators.
 		{
 			Method: "GET", Path: "/v1/quarantine", Summary: "List messages that are held for a person", Auth: wire.Viewer,
@@ -82,7 +82,7 @@ func (m *Mail) Routes() []wire.Route {
 	routes = append(routes, wire.Route{
 		Method: "POST", Path: "/v1/federation/deliver",
 		Summary: "A message from another provider, which has signed the call", Request: amp.MessageDocument{},
-		Answer: Accepted{}, Handle: m.postFederation, Fail: failPeer, Lenient: true,
+		Answer: Accepted{}, Handle: m.postFederation, Fail: failPeer, Lenient: true, Proof: []string{wire.Demanded},
 	})
 	// The operators' API, strict and with its own errors.
 	return append(routes, []wire.Route{

@@ -16,11 +16,12 @@ func (m *Mail) meshRoutes() []wire.Route {
 			Method: "POST", Path: "/v1/mesh/route",
 			Summary: "A message from another host of this provider, which proves who it is; also at /v1/route with " +
 				"X-Forwarded-From", Request: amp.MeshDocument{}, Answer: Answer{}, Handle: m.postMesh,
+			Proof: []string{federation.ProofHeader},
 		},
 		{
 			Method: "GET", Path: "/v1/agents/by-name/{address}",
 			Summary: "Whether an agent is on this host, for another host of this provider", Answer: Located{},
-			Handle: wire.Answer(http.StatusOK, m.getByName),
+			Handle: wire.Answer(http.StatusOK, m.getByName), Proof: []string{federation.ProofHeader},
 		},
 	}
 }

@@ -20,7 +20,7 @@ func (p *Proxy) Routes() []wire.Route {
 		routes = append(routes, wire.Route{
 			Method: method, Path: "/v1/proxy/{path...}",
 			Summary: "The model proxy: what Anthropic has below its address, and below openai/ what OpenAI has",
-			Media:   "application/json", Lenient: true, Handle: p.handle,
+			Media:   "application/json", Lenient: true, Handle: p.handle, Proof: []string{wire.Demanded},
 		})
 	}
 	return append(routes,

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"regexp"
 	"strings"
 
 	"signalbox/internal/fault"
@@ -52,6 +53,12 @@ func newSecret(kind KeyKind) string {
 		return "rs-amp-" + base36(32)
 	}
 }
+
+// keyForms are the forms of newSecret.
+var keyForms = regexp.MustCompile(`rs-amp-[0-9a-z]{32}|amp_live_sk_[0-9a-f]{64}|(sbx_op|uk)_[0-9a-z]{40}`)
+
+// HasKey reports whether a text contains what has the form of a key.
+func HasKey(text string) bool { return keyForms.MatchString(text) }
 
 // base36 draws n characters of 0-9a-z, each equally likely: bytes of 252 and more, which would
 // favour the first characters, are drawn again.

@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,8 +29,12 @@ type Config struct {
 	PublicURL     string
 	TLSCert       string
 	TLSKey        string
-	Retention     time.Duration // 0 is for ever
-	KeepSecrets   bool          // what agents say is kept with its credentials
+	Proxies       []netip.Prefix // whose X-Forwarded headers are believed
+	Hosts         []string       // further names of this server
+	Metrics       string         // who may read /metrics
+	URLKeys       bool           // keys may be part of an address
+	Retention     time.Duration  // 0 is for ever
+	KeepSecrets   bool           // what agents say is kept with its credentials
 	Provider      string
 	Aliases       []string // domains that mean us too
 	Registration  string

@@ -76,6 +76,7 @@ type core struct {
 	protocol.Core
 	services
 
+	edge     *edge
 	clock    *serverClock
 	passkeys *passkey.Keys
 	notifier *notify.Notifier
@@ -90,12 +91,14 @@ type core struct {
 // openCore opens everything over the database. After an error nothing stays open. base
 // is the address at which people reach the server, for links; more are protocols beside
 // our own.
-func openCore(ctx context.Context, c *Config, base string, log *slog.Logger, more []protocol.Protocol) (*core, error) {
+func openCore(ctx context.Context, c *Config, base string, e *edge, log *slog.Logger,
+	more []protocol.Protocol,
+) (*core, error) {
 	db, err := OpenStore(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	opened := &core{Core: protocol.Core{DB: db, Log: log, BaseURL: base}}
+	opened := &core{edge: e, Core: protocol.Core{DB: db, Log: log, BaseURL: base}}
 	if err := opened.open(ctx, c, more); err != nil {
 		db.Close()
 		return nil, err
@@ -145,7 +148,7 @@ func (c *core) open(ctx context.Context, config *Config, more []protocol.Protoco
 	c.Gates.LinkTo(c.BaseURL)
 	c.passkeys = passkey.New(c.DB, c.Ledger, c.BaseURL)
 	if c.Outbox, err = deliver.New(deliver.Options{
-		DB: c.DB, Ledger: c.Ledger, Key: c.Key, Allow: config.allowed(),
+		DB: c.DB, Ledger: c.Ledger, Key: c.Key, Allow: config.Allow, Own: config.ownTargets(),
 		Log: c.Log,
 	}); err != nil {
 		return err

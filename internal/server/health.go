@@ -55,6 +55,8 @@ type Status struct {
 	Memory     uint64    `json:"memory_bytes"`
 	// Alarms are those that are open and that the caller may see.
 	Alarms []alarm.Alarm `json:"alarms"`
+	// Forwarder is a reverse proxy in front of the server that its configuration does not name.
+	Forwarder *Forwarder `json:"forwarder,omitempty"`
 }
 
 // Readiness is the answer of /readyz. It is public: load balancers have no token.
@@ -79,8 +81,8 @@ func (s *Server) ownRoutes() []wire.Route {
 			Answer:  Readiness{}, Handle: s.getReady,
 		},
 		{
-			Method: "GET", Path: "/metrics", Summary: "Counters in Prometheus' form", Media: "text/plain",
-			Handle: s.metrics.handle,
+			Method: "GET", Path: "/metrics", Summary: "Counters in Prometheus' form; with an operator's token, if others can reach the server", Media: "text/plain",
+			Handle: s.getMetrics,
 		},
 		{
 			Method: "GET", Path: "/ops/status", Summary: "How the server is", Auth: wire.Viewer, Answer: Status{},
@@ -119,7 +121,7 @@ func (s *Server) getReady(w http.ResponseWriter, r *http.Request) error {
 func (s *Server) status(ctx context.Context) Status {
 	out := Status{
 		Version: Version, Ready: true, StartedAt: s.started.UTC(), Database: s.core.DB.Name(),
-		Signs: s.core.Ledger.Signs(), Origin: s.core.Ledger.Origin(),
+		Signs: s.core.Ledger.Signs(), Origin: s.core.Ledger.Origin(), Forwarder: s.edge.unknown.Load(),
 	}
 	if err := s.problem(ctx); err != nil {
 		out.Ready, out.Problem = false, fault.From(err).Message

@@ -122,6 +122,9 @@ func (s *Server) explain(err error, call ...any) error {
 // and runs the handler, in this order. Nothing that costs more than a lookup happens
 // before the caller is known.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, route wire.Route) error {
+	if err := s.edge.checkStranger(r, route); err != nil {
+		return err
+	}
 	if route.Auth != wire.Public {
 		who, err := s.caller(r, route.Auth)
 		if err != nil {
@@ -252,7 +255,12 @@ func (s *Server) outermost(mux *http.ServeMux) http.Handler {
 				wire.Fail(w, fault.New(fault.Internal, "Something went wrong inside Signalbox. The server's log has the cause."))
 			}
 		}()
-		r = canonical(r)
+		r = canonical(s.edge.settle(r))
+		secure(w, r)
+		if err := s.edge.checkURL(r.URL); err != nil {
+			wire.Fail(w, err)
+			return
+		}
 		handler, pattern := mux.Handler(r)
 		if pattern == "" {
 			unknownAddress(w, r, handler)

@@ -50,12 +50,8 @@ func mailSettings() []Setting {
 				return strings.Join(slices.Sorted(maps.Keys(c.Mail.Secrets)), ",")
 			},
 		},
-		{
-			Key: "mail.mesh.open",
-			Meaning: "networks whose hosts are believed without a secret, such as 10.1.0.0/16; " +
-				"anybody there can send as any agent", List: true,
-			set: setMeshOpen, get: getMeshOpen,
-		},
+		networks("mail.mesh.open", "networks whose hosts are believed without a secret, such as 10.1.0.0/16; "+
+			"anybody there can send as any agent", func(c *Config) *[]netip.Prefix { return &c.Mail.Mesh.Open }),
 		webAddress("mail.s3.endpoint", "a store that speaks S3, for attachments; the data folder when empty",
 			func(c *Config) *string {
 				return &c.Mail.S3.Endpoint
@@ -108,28 +104,6 @@ func setMeshSecrets(c *Config, v string) error {
 		c.Mail.Secrets[strings.ToLower(name)] = wire.NewSecret(text)
 	}
 	return nil
-}
-
-// setMeshOpen reads networks. Host bits are cleared, so 10.1.2.3/16 means 10.1.0.0/16.
-func setMeshOpen(c *Config, v string) error {
-	c.Mail.Mesh.Open = nil
-	for _, item := range splitList(v) {
-		p, err := netip.ParsePrefix(item)
-		if err != nil {
-			return fmt.Errorf("should be networks, such as 10.1.0.0/16")
-		}
-		c.Mail.Mesh.Open = append(c.Mail.Mesh.Open, p.Masked())
-	}
-	return nil
-}
-
-// getMeshOpen is the list in the form that setMeshOpen reads.
-func getMeshOpen(c *Config) string {
-	var list []string
-	for _, p := range c.Mail.Mesh.Open {
-		list = append(list, p.String())
-	}
-	return strings.Join(list, ",")
 }
 
 // check finds settings that are useless without another, and secrets of unknown hosts.

@@ -26,17 +26,23 @@ func publicPEM(private ed25519.PrivateKey) string {
 	return roster.EncodePublicKey(private.Public().(ed25519.PublicKey))
 }
 
-// register registers an agent with a new pair of keys.
-func (b *box) register(name, tenant string) *mailAgent {
-	b.t.Helper()
-	_, private, _ := ed25519.GenerateKey(nil)
-	a := &mailAgent{box: b, name: name, private: private}
-	body, _ := json.Marshal(map[string]any{
+// registration is the body of a registration, with the key that it is about.
+func registration(name, tenant string) (body string, private ed25519.PrivateKey) {
+	_, private, _ = ed25519.GenerateKey(nil)
+	text, _ := json.Marshal(map[string]any{
 		"name": name, "tenant": tenant, "public_key": publicPEM(private),
 		"key_algorithm": "Ed25519",
 	})
+	return string(text), private
+}
+
+// register registers an agent with a new pair of keys.
+func (b *box) register(name, tenant string) *mailAgent {
+	b.t.Helper()
+	body, private := registration(name, tenant)
+	a := &mailAgent{box: b, name: name, private: private}
 	var out directory.Registered
-	a.amp(201, "POST /v1/register", string(body), &out)
+	a.amp(201, "POST /v1/register", body, &out)
 	a.key, a.address, a.id = out.APIKey, out.Address, out.AgentID
 	return a
 }

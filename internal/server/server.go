@@ -40,6 +40,7 @@ const (
 // folder and the port, but answers nothing.
 type Server struct {
 	config   *Config
+	edge     *edge
 	log      *slog.Logger
 	core     *core
 	lock     *os.File
@@ -59,7 +60,7 @@ type Server struct {
 // After an error everything is closed again. more are protocols beside our own. The
 // caller has to call Run, which is what releases the lock and the port.
 func New(ctx context.Context, c *Config, log *slog.Logger, more ...protocol.Protocol) (*Server, error) {
-	s := &Server{config: c, log: log, started: time.Now()}
+	s := &Server{config: c, edge: newEdge(c), log: log, started: time.Now()}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	if err := os.MkdirAll(c.Data, 0o700); err != nil {
 		return nil, fault.Wrap(err, fault.StoreReadOnly,
@@ -80,7 +81,7 @@ func New(ctx context.Context, c *Config, log *slog.Logger, more ...protocol.Prot
 		s.close()
 		return nil, err
 	}
-	if s.core, err = openCore(ctx, c, s.URL(), log, more); err != nil {
+	if s.core, err = openCore(ctx, c, s.URL(), s.edge, log, more); err != nil {
 		s.close()
 		return nil, err
 	}

@@ -63,6 +63,7 @@ var Settings = slices.Concat([]Setting{
 		return &c.TLSCert
 	}),
 	text("tls.key", "", "the private key of the certificate", func(c *Config) *string { return &c.TLSKey }),
+}, edgeSettings(), []Setting{
 	{
 		Key: "ledger.retention", Default: "none",
 		Meaning: "how long the bodies of entries are kept, such as 90d; records and proofs stay", set: setRetention,
@@ -89,8 +90,8 @@ var Settings = slices.Concat([]Setting{
 		Meaning: "further domains of this provider, which some clients write by default, with commas between", List: true,
 		set: setAliases, get: func(c *Config) string { return strings.Join(c.Aliases, ",") },
 	},
-	choice("mail.registration", byListener, append([]string{byListener}, directory.Modes...),
-		"who may register agents; "+byListener+" is open while the listener is on loopback, else owner",
+	choice("mail.registration", byReach, append([]string{byReach}, directory.Modes...),
+		"who may register agents; "+byReach+" is open while only this machine can reach the server, else owner",
 		func(c *Config) *string {
 			return &c.Registration
 		}),
@@ -124,7 +125,7 @@ var Settings = slices.Concat([]Setting{
 	{
 		Key: "webhooks.allow", Default: "",
 		Meaning: "private hosts and networks that outgoing calls may reach, with commas " +
-			"between; on a loopback listener, loopback too", List: true,
+			"between; loopback too while only this machine can reach the server", List: true,
 		set: func(c *Config, v string) error { c.Allow = splitList(v); return nil },
 		get: func(c *Config) string { return strings.Join(c.Allow, ",") },
 	},
@@ -220,22 +221,6 @@ func splitList(v string) []string {
 	}), func(s string) bool { return s == "" })
 }
 
-// byListener decides by the listener who may register agents.
-const byListener = "auto"
-
-// registration is the mode in force. On loopback anybody on this machine may register; a
-// server that others can reach takes an owner's key, unless the configuration says
-// otherwise.
-func (c *Config) registration() string {
-	switch {
-	case c.Registration != byListener:
-		return c.Registration
-	case c.onLoopback():
-		return directory.Open
-	}
-	return directory.ByOwner
-}
-
 // untilAck keeps payloads only until they are acknowledged.
 const untilAck = "until-ack"
 
@@ -310,24 +295,6 @@ func getPeers(c *Config) string {
 		list = append(list, domain)
 	}
 	return strings.Join(list, ",")
-}
-
-// onLoopback reports whether only this machine can reach the server. Some defaults are
-// more open then. A reverse proxy in front of such a server makes it reachable for
-// others, which this cannot know.
-func (c *Config) onLoopback() bool {
-	host, _, _ := net.SplitHostPort(c.Listen)
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
-
-// allowed lists the private hosts and networks that outgoing calls may reach. A server
-// on loopback may call this machine: whoever can call the server can do that too.
-func (c *Config) allowed() []string {
-	if c.onLoopback() {
-		return append(slices.Clone(c.Allow), "127.0.0.0/8", "::1/128", "localhost")
-	}
-	return c.Allow
 }
 
 // setListen reads an address and a port. Port 0 is any free port, for tests.

@@ -54,6 +54,7 @@ func (c *core) openWeb(config *Config, list protocol.List) (err error) {
 		Roster: c.Roster, Book: c.Book, Gates: c.Gates, Passkeys: c.passkeys, Alarms: c.Alarms, Counters: c.counters, Outbox: c.Outbox,
 		Notifier: c.notifier, Protocols: list, Signals: c.signals, Harness: c.harness, Mail: c.mail, Tasks: c.tasks, Runs: c.runs,
 		Now: c.Now, Log: c.Log, Key: c.Key, BaseURL: c.BaseURL, OIDC: config.OIDC, Settings: config.shown,
+		Check: c.edge.checkHost,
 	})
 	return err
 }

@@ -62,6 +62,7 @@ func (s *Tasks) Routes() []wire.Route {
 			Method: "POST", Path: "/amp/checks",
 			Summary: "The status of a check, as GitHub posts it or in our own form, signed with the workspace's secret",
 			Query:   []wire.Param{inWorkspace}, Request: check{}, Answer: Checked{}, Handle: s.postChecks,
+			Proof: []string{wire.Demanded},
 		},
 		{
 			Method: "GET", Path: "/ops/tasks/ci", Summary: "Where checks are posted, and the secret that signs them",

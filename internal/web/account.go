@@ -101,6 +101,6 @@ func (w *Web) changePassword(r *Request) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	w.setCookie(r.w, sessionCookie, token, int(sessionLife.Seconds()))
+	w.setCookie(r.w, r.Request, sessionCookie, token, int(sessionLife.Seconds()))
 	return Result{Flash: "Your password is set, and your other sessions have ended."}, nil
 }

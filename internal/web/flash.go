@@ -21,7 +21,7 @@ const (
 )
 
 // setFlash has the next page show a message.
-func (w *Web) setFlash(out http.ResponseWriter, f flash) {
+func (w *Web) setFlash(out http.ResponseWriter, r *http.Request, f flash) {
 	kind := "+"
 	if f.Bad {
 		kind = "-"
@@ -30,7 +30,7 @@ func (w *Web) setFlash(out http.ResponseWriter, f flash) {
 	if len(text) > maxFlash {
 		text = strings.ToValidUTF8(text[:maxFlash], "") + "…"
 	}
-	w.setCookie(out, flashCookie, base64.RawURLEncoding.EncodeToString([]byte(kind+text)), 60)
+	w.setCookie(out, r, flashCookie, base64.RawURLEncoding.EncodeToString([]byte(kind+text)), 60)
 }
 
 // takeFlash is the message for this page, nil if there is none, and removes it. A refresh by the
@@ -40,7 +40,7 @@ func (w *Web) takeFlash(out http.ResponseWriter, r *http.Request) *flash {
 	if err != nil || r.Header.Get(partHeader) != "" { // it is for the page that a person opens
 		return nil
 	}
-	w.setCookie(out, flashCookie, "", -1)
+	w.setCookie(out, r, flashCookie, "", -1)
 	text, err := base64.RawURLEncoding.DecodeString(cookie.Value)
 	if err != nil || len(text) < 2 {
 		return nil

@@ -55,7 +55,7 @@ func (w *Web) loginFailed(out http.ResponseWriter, r *http.Request, f loginForm,
 // signedIn sets the cookie and goes where the person wanted to. Only pages of ours are accepted as
 // destinations, so the login cannot be used to redirect to another site.
 func (w *Web) signedIn(out http.ResponseWriter, r *http.Request, token, to string) {
-	w.setCookie(out, sessionCookie, token, int(sessionLife.Seconds()))
+	w.setCookie(out, r, sessionCookie, token, int(sessionLife.Seconds()))
 	// Back to the login page would be a loop.
 	if !isOurs(to) || strings.HasPrefix(to, address.Login.At()) {
 		to = address.Inbox.At()
@@ -97,7 +97,7 @@ func (w *Web) loginByPassword(out http.ResponseWriter, r *http.Request) {
 // setTheme remembers whether the person wants it light or dark.
 func (w *Web) setTheme(out http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(out, r.Body, 1<<14)
-	w.setCookie(out, themeCookie, r.PostFormValue("theme"), 365*24*3600)
+	w.setCookie(out, r, themeCookie, r.PostFormValue("theme"), 365*24*3600)
 	to := r.PostFormValue("back")
 	http.Redirect(out, r, cmp.Or(map[bool]string{true: to}[isOurs(to)], address.Inbox.At()), http.StatusSeeOther)
 }

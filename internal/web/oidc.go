@@ -89,7 +89,7 @@ func (w *Web) loginByOIDC(out http.ResponseWriter, r *http.Request) {
 	}
 	state, nonce, verifier := rand.Text(), rand.Text(), oauth2.GenerateVerifier()
 	// Ten minutes to sign in at the provider.
-	w.setCookie(out, oidcCookie, strings.Join([]string{state, nonce, verifier}, "."), 600)
+	w.setCookie(out, r, oidcCookie, strings.Join([]string{state, nonce, verifier}, "."), 600)
 	http.Redirect(out, r, config.AuthCodeURL(state, oidc.Nonce(nonce), oauth2.S256ChallengeOption(verifier)),
 		http.StatusSeeOther)
 }
@@ -97,7 +97,7 @@ func (w *Web) loginByOIDC(out http.ResponseWriter, r *http.Request) {
 // oidcCallback is where the provider sends the browser back. The cookie is removed first: a login
 // can be finished once.
 func (w *Web) oidcCallback(out http.ResponseWriter, r *http.Request) {
-	w.setCookie(out, oidcCookie, "", -1)
+	w.setCookie(out, r, oidcCookie, "", -1)
 	token, err := w.finishOIDC(r)
 	if err != nil {
 		w.loginFailed(out, r, loginForm{}, err)

@@ -193,6 +193,12 @@ func (w *Web) Handler() http.Handler {
 		// Pages show what agents wrote, some of it secret; nothing of it stays in a cache.
 		h.Set("Cache-Control", "no-store")
 		_ = http.NewResponseController(out).SetWriteDeadline(time.Now().Add(answerTime))
+		if w.Check != nil {
+			if err := w.Check(r); err != nil {
+				w.fail(out, r, err)
+				return
+			}
+		}
 		if err := w.sameSite.Check(r); err != nil {
 			w.fail(out, r, fault.New(fault.Forbidden,
 				"This was sent from another site, and nothing was done. Open the page here and try again."))
@@ -281,7 +287,7 @@ func (w *Web) serveAction(out http.ResponseWriter, r *http.Request, a *Action) {
 		return
 	}
 	if result.Flash != "" {
-		w.setFlash(out, flash{Text: result.Flash})
+		w.setFlash(out, r, flash{Text: result.Flash})
 	}
 	if result.JSON != nil {
 		if err := wire.Reply(out, http.StatusOK, result.JSON); err != nil {
@@ -314,7 +320,7 @@ func clean(form url.Values) error {
 // actionFailed says why nothing was done, on the page that the form is on.
 func (w *Web) actionFailed(r *Request, result Result, err error) {
 	e := w.explain("an action of the dashboard failed", r.URL.Path, err)
-	w.setFlash(r.w, flash{Text: e.Message, Bad: true})
+	w.setFlash(r.w, r.Request, flash{Text: e.Message, Bad: true})
 	http.Redirect(r.w, r.Request, cmp.Or(result.To, back(r)), http.StatusSeeOther)
 }
 

@@ -204,7 +204,7 @@ func (w *Web) signOut(r *Request) (Result, error) {
 		return Result{To: address.Login.At()}, nil //nolint:nilerr // there is none to end
 	}
 	err = w.endSession(r.Context(), r.Who, cookie.Value)
-	w.setCookie(r.w, sessionCookie, "", -1)
+	w.setCookie(r.w, r.Request, sessionCookie, "", -1)
 	return Result{To: address.Login.At(), Flash: "You are signed out."}, err
 }
 
@@ -221,9 +221,9 @@ func (w *Web) endSession(ctx context.Context, who roster.Identity, token string)
 
 // setCookie sets a cookie that scripts cannot read. SameSite=Lax lets a link from a chat arrive
 // signed in. Changes are protected against other sites by CrossOriginProtection.
-func (w *Web) setCookie(out http.ResponseWriter, name, value string, maxAge int) {
+func (w *Web) setCookie(out http.ResponseWriter, r *http.Request, name, value string, maxAge int) {
 	http.SetCookie(out, &http.Cookie{
 		Name: name, Value: value, Path: "/", MaxAge: maxAge, HttpOnly: true, SameSite: http.SameSiteLaxMode,
-		Secure: strings.HasPrefix(w.BaseURL, "https://"),
+		Secure: strings.HasPrefix(w.BaseURL, "https://") || wire.ReachOf(r.Context()).Secure,
 	})
 }

@@ -60,6 +60,8 @@ type Options struct {
 	Key     []byte // of this server, from which secrets follow
 	BaseURL string // where people reach the server
 	OIDC    OIDC   // nobody signs in with it when it has no issuer
+	// Check refuses a request that was sent to another name than this server's; nil for none.
+	Check func(*http.Request) error
 	// Settings are what is in force, for the page that shows it; nil for none.
 	Settings func() []Setting
 }

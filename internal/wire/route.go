@@ -27,7 +27,15 @@ type Route struct {
 	Fail func(w http.ResponseWriter, err error)
 
 	RequestMedia string // the body's media type when it is not JSON
+
+	// Proof names the headers with the credential that the handler of a Public route checks by itself:
+	// a key, a signature. The handler refuses a call whose credential is wrong; the server checks where
+	// a call comes from that has none. [Demanded] stands for a handler that refuses a call without one.
+	Proof []string
 }
+
+// Demanded is the Proof of a handler that refuses every call without a credential of its protocol.
+const Demanded = "*"
 
 // OneOf is the Request of a call that takes several forms of body.
 type OneOf []any

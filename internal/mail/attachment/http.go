@@ -36,7 +36,7 @@ func (t *Attachments) Routes() []wire.Route {
 		},
 		{
 			Method: "PUT", Path: "/v1/attachments/{id}/data", Summary: "Upload the file, once", Query: ticket,
-			RequestMedia: "application/octet-stream", Handle: t.putData,
+			RequestMedia: "application/octet-stream", Handle: t.putData, Proof: []string{wire.Demanded},
 		},
 		{
 			Method: "POST", Path: "/v1/attachments/{id}/confirm", Summary: "Scan an uploaded file", Auth: wire.Agent,
@@ -52,7 +52,7 @@ func (t *Attachments) Routes() []wire.Route {
 		},
 		{
 			Method: "GET", Path: "/v1/attachments/{id}/file", Summary: "Download a file by its signed URL", Query: ticket,
-			Media: "application/octet-stream", Handle: t.getFile,
+			Media: "application/octet-stream", Handle: t.getFile, Proof: []string{wire.Demanded},
 		},
 	}
 }

@@ -71,18 +71,19 @@ func (d *Directory) Routes() []wire.Route {
 		{
 			Method: "POST", Path: "/v1/register", Summary: "Register an agent; the API key is shown once",
 			Request: RegisterDocument{}, Answer: Registered{}, Status: 201, Handle: d.postRegister,
+			Proof: []string{"Authorization"},
 		},
 		{
 			Method: "GET", Path: "/v1/auth/user-key", Summary: "Describe the owner's key", Answer: UserKey{},
-			Handle: d.asOwner(roster.Answer(d.UserKey)),
+			Handle: d.asOwner(roster.Answer(d.UserKey)), Proof: []string{wire.Demanded},
 		},
 		{
 			Method: "GET", Path: "/v1/agents/owned", Summary: "List the agents of an owner", Answer: OwnedList{},
-			Handle: d.asOwner(roster.Answer(d.Owned)),
+			Handle: d.asOwner(roster.Answer(d.Owned)), Proof: []string{wire.Demanded},
 		},
 		{
 			Method: "DELETE", Path: "/v1/agents/owned/{agent_id}", Summary: "Remove an agent of an owner",
-			Handle: d.asOwner(roster.AnswerAbout("agent_id", d.RemoveOwned)),
+			Handle: d.asOwner(roster.AnswerAbout("agent_id", d.RemoveOwned)), Proof: []string{wire.Demanded},
 		},
 		{
 			Method: "POST", Path: "/v1/agents/{id}/suspend", Summary: "Suspend an agent, for some hours or until it is resumed",
@@ -141,7 +142,7 @@ func (d *Directory) postRegister(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	left, err := d.takeRegistration(by, r.RemoteAddr)
+	left, err := d.takeRegistration(by, r)
 	left.SetHeaders(w.Header())
 	if err != nil {
 		return err
@@ -164,9 +165,9 @@ func (d *Directory) postRegister(w http.ResponseWriter, r *http.Request) error {
 
 // takeRegistration counts registrations without a key by the address that they come from. This
 // machine is not counted: a script that registers a hundred agents is no attack.
-func (d *Directory) takeRegistration(by roster.Identity, remote string) (roster.Allowance, error) {
-	host, _, _ := net.SplitHostPort(remote)
-	if ip := net.ParseIP(host); by.ID != "" || ip != nil && ip.IsLoopback() {
+func (d *Directory) takeRegistration(by roster.Identity, r *http.Request) (roster.Allowance, error) {
+	host, _, _ := net.SplitHostPort(r.RemoteAddr)
+	if ip := net.ParseIP(host); by.ID != "" || ip != nil && ip.IsLoopback() && !wire.ReachOf(r.Context()).Forwarded {
 		return roster.Allowance{}, nil
 	}
 	return d.core.Roster.Take(roster.Identity{ID: "from:" + host, Name: host}, "registrations", registersPerMinute)

@@ -21,6 +21,7 @@ type newcomer struct {
 	invite              string
 	proof               []byte
 	proofAt             int64
+	mode                string // who may register by this call
 	id                  string // for a new agent; drawn before the transaction, which may run twice
 	profile             Profile
 }

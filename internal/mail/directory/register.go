@@ -12,6 +12,7 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/mail/amp"
 	"signalbox/internal/roster"
+	"signalbox/internal/wire"
 )
 
 // Registered is the answer to a registration, with the members that clients of all generations
@@ -52,6 +53,7 @@ func (d *Directory) Register(ctx context.Context, by roster.Identity, body []byt
 	if err != nil {
 		return Registered{}, err
 	}
+	n.mode = d.mode(ctx)
 	if err := d.checkMayRegister(by, n); err != nil {
 		return Registered{}, err
 	}
@@ -114,6 +116,15 @@ func (d *Directory) registerIn(tx *ledger.Tx, actor, by roster.Identity, n newco
 	return a, false, nil
 }
 
+// mode is who may register by this call. Through a proxy that the configuration does not expect, nobody
+// registers who shows no credential, whatever it says about this machine.
+func (d *Directory) mode(ctx context.Context) string {
+	if open := d.options.Mode == Open || d.options.Mode == ByProof; open && wire.ReachOf(ctx).Unexpected {
+		return ByOwner
+	}
+	return d.options.Mode
+}
+
 // checkMayRegister decides by the mode and the caller whether a registration may go on, and fills in the
 // tenant where the caller's key determines it. It decides only what needs no look-up: invites and
 // proofs are checked in the transaction.
@@ -138,21 +149,21 @@ func (d *Directory) checkMayRegister(by roster.Identity, n *newcomer) error {
 				n.tenant).About("tenant")
 		}
 	// In the other modes an invite is not enough, and is not used up.
-	case n.invite != "" && (d.options.Mode == ByInvite || d.options.Mode == Open):
+	case n.invite != "" && (n.mode == ByInvite || n.mode == Open):
 		return nil // the invite says which tenant
 	}
 	if n.tenant == "" {
 		n.Missing("tenant", "the tenant that the agent belongs to, such as \"acme\"")
 		return n.Err
 	}
-	if by.Kind == roster.HolderOperator || d.options.Mode == Open || n.proof != nil {
+	if by.Kind == roster.HolderOperator || n.mode == Open || n.proof != nil {
 		return nil // enrol and reissue check the proof, each for its own purpose
 	}
-	return d.registrationClosed()
+	return registrationClosed(n.mode)
 }
 
 // registrationClosed is the answer to a caller who lacks what the mode asks for: it names it.
-func (d *Directory) registrationClosed() error {
+func registrationClosed(mode string) error {
 	// What to do, for the model or person that reads the error; ByOwner and so on are never Open.
 	how := map[string]string{
 		ByOwner: "an owner's key in the header Authorization: Bearer uk_…, which an operator makes " +
@@ -161,7 +172,7 @@ func (d *Directory) registrationClosed() error {
 		ByProof: "a proof, signed with the agent's key over \"amp-register\\n\" + provider + \"\\n\" + address + " +
 			"\"\\n\" + proof_timestamp",
 		ByOperator: "an operator's token in the header Authorization: Bearer sbx_op_…",
-	}[d.options.Mode]
+	}[mode]
 	return fault.New(fault.Unauthenticated, "Registration here takes %s.", how)
 }
 
@@ -191,9 +202,9 @@ func (d *Directory) enrol(tx *ledger.Tx, actor, by roster.Identity, n *newcomer,
 			"An agent's key registers that agent again, and no other. Leave the header Authorization "+
 				"out, or use an owner's key.")
 	}
-	if by.ID == "" && n.invite == "" && d.options.Mode != Open {
-		if d.options.Mode != ByProof {
-			return roster.Agent{}, d.registrationClosed()
+	if by.ID == "" && n.invite == "" && n.mode != Open {
+		if n.mode != ByProof {
+			return roster.Agent{}, registrationClosed(n.mode)
 		}
 		if err := d.checkProof(tx, n, n.key); err != nil {
 			return roster.Agent{}, err
@@ -206,7 +217,7 @@ func (d *Directory) enrol(tx *ledger.Tx, actor, by roster.Identity, n *newcomer,
 	e := roster.Enrolment{
 		ID: n.id, Name: n.rosterName(), Workspace: n.tenant, PublicKey: n.key,
 		Address:       n.address(d.options.Domains.Own).String(),
-		MakeWorkspace: d.options.Mode == Open && by.ID == "" && n.invite == "",
+		MakeWorkspace: n.mode == Open && by.ID == "" && n.invite == "",
 	}
 	if by.Kind == roster.HolderOwner {
 		e.Owner = by.ID
@@ -226,7 +237,7 @@ const proofWindow = 300 * time.Second
 // address and this moment.
 func (d *Directory) checkProof(tx *ledger.Tx, n *newcomer, key ed25519.PublicKey) error {
 	if n.proof == nil {
-		return d.registrationClosed()
+		return registrationClosed(n.mode)
 	}
 	// The time of the transaction, since Prove compares proofs by it.
 	if off := tx.Now().Sub(time.Unix(n.proofAt, 0)); off.Abs() > proofWindow {

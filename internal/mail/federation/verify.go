@@ -16,6 +16,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/mail/amp"
 	"signalbox/internal/roster"
+	"signalbox/internal/wire"
 )
 
 // The limits of calls from other providers, in calls a minute.
@@ -102,19 +103,25 @@ func isDomain(text string) bool {
 // HostHeader is the header with the id of the calling host. It proves nothing by itself.
 const HostHeader = "X-Forwarded-From"
 
+// ProofHeader is the header with the proof of the calling host.
+const ProofHeader = "X-AMP-Mesh-Auth"
+
 // HostCall is what the headers of a call from another host claim. Nothing in it is proved before
 // VerifyHost.
 type HostCall struct {
 	Host, Timestamp, Proof string
-	Remote                 string // the address that the call comes from
+	Remote                 string // the address that the call comes from, "" if it is not known
 }
 
 // ReadHostCall reads the headers of a call from a host.
 func ReadHostCall(r *http.Request) HostCall {
-	return HostCall{
-		r.Header.Get(HostHeader), r.Header.Get("X-AMP-Timestamp"), r.Header.Get("X-AMP-Mesh-Auth"),
-		r.RemoteAddr,
+	call := HostCall{
+		r.Header.Get(HostHeader), r.Header.Get("X-AMP-Timestamp"), r.Header.Get(ProofHeader), r.RemoteAddr,
 	}
+	if wire.ReachOf(r.Context()).Forwarded { // the address is a proxy's
+		call.Remote = ""
+	}
+	return call
 }
 
 // AdmitHost refuses a host that is not configured, before the body of its call is read.

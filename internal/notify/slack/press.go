@@ -60,7 +60,7 @@ func (a *App) Routes(n *notify.Notifier) []wire.Route {
 	}
 	return []wire.Route{{
 		Method: "POST", Path: "/notify/slack", Summary: "What Slack calls when a button is pressed; signed by Slack",
-		RequestMedia: "application/x-www-form-urlencoded", Media: "text/plain",
+		RequestMedia: "application/x-www-form-urlencoded", Media: "text/plain", Proof: []string{wire.Demanded},
 		Handle: func(w http.ResponseWriter, r *http.Request) error { return a.serveInteraction(w, r, n) },
 	}}
 }

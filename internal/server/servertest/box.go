@@ -108,7 +108,12 @@ func Run(t testing.TB, config *server.Config, more ...protocol.Protocol) *Box {
 		done <- err
 		t.Fatal(err)
 	}
-	b.URL = s.URL()
+	// The address for this machine, which public_url is not.
+	address, err := os.ReadFile(filepath.Join(config.Data, server.URLFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.URL = strings.TrimSpace(string(address))
 	return b
 }
 
