@@ -44,7 +44,7 @@ func newDoctor(a *command.App) *command.Command {
 		if err != nil {
 			return err
 		}
-		found := examineAll(c.Context(), a, config)
+		found, status := examineAll(c.Context(), a, config)
 		// The running server is the authority on its own settings. What this command
 		// reads may differ from it: other flags, another environment, a file that was
 		// edited since.
@@ -53,7 +53,11 @@ func newDoctor(a *command.App) *command.Command {
 			config.Warnings = append(config.Warnings, changedSince(*running, settings)...)
 			settings, of = *running, "of the server that is running at "+at
 		}
-		report := map[string]any{"findings": found, "settings": settings.Settings, "of": of, "warnings": config.Warnings}
+		walls := examineWalls(config.Data, settings, status)
+		report := map[string]any{
+			"findings": found, "walls": walls, "settings": settings.Settings, "of": of,
+			"warnings": config.Warnings,
+		}
 		err = a.Show(report, func(w output.Printer) {
 			for _, f := range found {
 				mark := "ok  "
@@ -65,6 +69,7 @@ func newDoctor(a *command.App) *command.Command {
 			for _, warning := range config.Warnings {
 				w.Print("note %-11s %s", "settings", warning)
 			}
+			printWalls(w, walls)
 			w.Print("\nThe configuration, %s:\n", of)
 			printSettings(w, settings)
 		})
@@ -116,16 +121,17 @@ func ofFile(source string) bool {
 }
 
 // examineAll runs the checks from the bottom up. A full disk explains a broken database,
-// so the first BAD line is the one to look at first.
-func examineAll(ctx context.Context, a *command.App, config *server.Config) []finding {
+// so the first BAD line is the one to look at first. status is nil if no server answers.
+func examineAll(ctx context.Context, a *command.App, config *server.Config) (all []finding, status *server.Status) {
+	running, status := examineServer(ctx, a)
 	return []finding{
 		examineFolder(config),
 		examineDisk(config),
 		examineDatabase(ctx, config),
 		examineKey(config),
-		examineServer(ctx, a),
+		running,
 		examineHooks(),
-	}
+	}, status
 }
 
 // examineHooks looks for hooks that let their CLI go on when our program is gone.
@@ -240,26 +246,26 @@ func examineKey(config *server.Config) finding {
 
 // examineServer asks the server for its status. A server that is not running is not a
 // problem: doctor is also run before the first start.
-func examineServer(ctx context.Context, a *command.App) finding {
+func examineServer(ctx context.Context, a *command.App) (finding, *server.Status) {
 	cl, err := a.Client()
 	if err != nil {
-		return finding{"server", true, "not running here"}
+		return finding{"server", true, "not running here"}, nil
 	}
 	var s server.Status
 	if err := cl.Call(ctx, api.Get("/ops/status"), &s); err != nil {
 		if fault.Is(err, api.Unreachable) {
-			return finding{"server", true, "not running at " + cl.Base}
+			return finding{"server", true, "not running at " + cl.Base}, nil
 		}
-		return bad("server", err)
+		return bad("server", err), nil
 	}
 	if !s.Ready {
-		return finding{"server", false, s.Problem}
+		return finding{"server", false, s.Problem}, &s
 	}
 	return finding{
 		"server", true,
 		fmt.Sprintf("ready at %s, %s entries, %s under a checkpoint", cl.Base, output.Thousands(s.Entries),
 			output.Thousands(s.Checkpoint)),
-	}
+	}, &s
 }
 
 // newConfigShow lists every key with its value and its source: a flag, a variable,

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"signalbox/internal/cli/command"
+	"signalbox/internal/cli/output"
 	"signalbox/internal/fault"
 	"signalbox/internal/server"
 )
@@ -39,7 +40,7 @@ The first start creates everything it needs in the data folder.`,
 				a.Out.Print("SIGNALBOX TAKES NO WRITES. %s\nIt can be read at %s", fault.From(err).Message, s.URL())
 				return
 			}
-			a.Out.Print("%sSignalbox is ready at %s", invitation(c, s), s.URL())
+			a.Out.Print("%sSignalbox is ready at %s", invitation(c, a, s), s.URL())
 			a.Out.Print("Data is in %s (%s); the operator token is in %s",
 				config.Data, database, filepath.Join(config.Data, server.TokenFile))
 			a.Out.Print("Try:  %s agents add my-agent%s", program(), dataFlag(a, config))
@@ -49,9 +50,13 @@ The first start creates everything it needs in the data folder.`,
 }
 
 // invitation is the dashboard's address with a one-time code, for the person at the
-// terminal. It is empty if no code can be made, for instance because there is no admin;
-// that must not stop a server.
-func invitation(c *command.Command, s *server.Server) string {
+// terminal. Elsewhere, in a log or a journal, others would read the code, so it is not made.
+// It is empty if no code can be made, for instance because there is no admin; that must not
+// stop a server.
+func invitation(c *command.Command, a *command.App, s *server.Server) string {
+	if !output.IsTerminal(a.Out) {
+		return "Dashboard: `signalbox login` prints an address that signs you in. "
+	}
 	address, err := s.LoginURL(c.Context())
 	if err != nil {
 		return ""
