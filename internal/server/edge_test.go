@@ -267,7 +267,7 @@ func TestTrustedProxies(t *testing.T) {
 // TestTLSIsKeptByBrowsers except for loopback, where other servers of the machine would be out of reach.
 func TestTLSIsKeptByBrowsers(t *testing.T) {
 	dir := t.TempDir()
-	pool := certificate(t, dir, 1)
+	pool := testbed.SelfSigned(t, dir, "127.0.0.1", 1)
 	b := start(t, "", map[string]string{"tls.cert": dir + "/cert.pem", "tls.key": dir + "/key.pem"})
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
 	for host, want := range map[string]string{"box.example": "max-age=31536000", "localhost": "", "127.0.0.1": ""} {

@@ -2,16 +2,11 @@ package server_test
 
 import (
 	"bufio"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -23,52 +18,10 @@ import (
 	"signalbox/internal/testbed"
 )
 
-// certificate writes a self-signed certificate for 127.0.0.1 and returns it.
-func certificate(t *testing.T, dir string, serial int64) (pool *x509.CertPool) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(serial), IPAddresses: []net.IP{net.ParseIP("127.0.0.1")},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, block := range map[string]*pem.Block{
-		"key.pem":  {Type: "PRIVATE KEY", Bytes: private},
-		"cert.pem": {Type: "CERTIFICATE", Bytes: der},
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	// The server looks at the certificate's time; make sure that it differs.
-	stamp := time.Now().Add(time.Duration(serial) * time.Second)
-	if err := os.Chtimes(filepath.Join(dir, "cert.pem"), stamp, stamp); err != nil {
-		t.Fatal(err)
-	}
-	pool = x509.NewCertPool()
-	parsed, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool.AddCert(parsed)
-	return pool
-}
-
 func TestTLSWithAGivenCertificate(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	pool := certificate(t, dir, 1)
+	pool := testbed.SelfSigned(t, dir, "127.0.0.1", 1)
 	b := start(t, "",
 		map[string]string{"tls.cert": filepath.Join(dir, "cert.pem"), "tls.key": filepath.Join(dir, "key.pem")})
 	if !strings.HasPrefix(b.url, "https://") {
@@ -89,7 +42,7 @@ func TestTLSWithAGivenCertificate(t *testing.T) {
 	if version, err := get(pool); err != nil || version != 2 {
 		t.Fatalf("spoke HTTP/%d, want 2: %v", version, err)
 	}
-	renewed := certificate(t, dir, 2)
+	renewed := testbed.SelfSigned(t, dir, "127.0.0.1", 2)
 	if _, err := get(renewed); err != nil {
 		t.Errorf("a renewed certificate is not served: %v", err)
 	}

@@ -24,7 +24,7 @@ import (
 
 // chromium starts a real browser, and skips the test when there is none. Each tab that is
 // opened in it has cookies of its own.
-func chromium(t testing.TB) context.Context {
+func chromium(t testing.TB, more ...chromedp.ExecAllocatorOption) context.Context {
 	t.Helper()
 	path, err := exec.LookPath("chromium")
 	if err != nil {
@@ -35,7 +35,7 @@ func chromium(t testing.TB) context.Context {
 		t.Skipf(missing, err)
 	}
 	allocator, cancel := chromedp.NewExecAllocator(context.Background(),
-		append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.ExecPath(path))...)
+		append(append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.ExecPath(path)), more...)...)
 	t.Cleanup(cancel)
 	browser, end := chromedp.NewContext(allocator)
 	t.Cleanup(end)
