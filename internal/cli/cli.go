@@ -31,6 +31,7 @@ import (
 	"signalbox/internal/cli/output"
 	"signalbox/internal/cli/run"
 	"signalbox/internal/cli/screen"
+	"signalbox/internal/cli/service"
 	"signalbox/internal/cli/task"
 )
 
@@ -70,7 +71,7 @@ func newRoot(a *command.App) *cobra.Command {
 	root.AddCommand(
 		newUp(a), newLogin(a), newStatus(a), newDoctor(a),
 		screen.NewTop(a), task.New(a), newMCP(a), newCounters(a),
-		run.New(a), harness.New(a), hook.New(a), mail.New(a),
+		run.New(a), harness.New(a), hook.New(a), mail.New(a), service.New(a),
 		newConform(a), bench.New(a), demo.New(a), newVersion(a),
 	)
 	root.AddCommand(groups(a)...)

@@ -53,7 +53,7 @@ func newDoctor(a *command.App) *command.Command {
 			config.Warnings = append(config.Warnings, changedSince(*running, settings)...)
 			settings, of = *running, "of the server that is running at "+at
 		}
-		walls := examineWalls(config.Data, settings, status)
+		walls := examineWalls(a.DataDir(), settings, status)
 		report := map[string]any{
 			"findings": found, "walls": walls, "settings": settings.Settings, "of": of,
 			"warnings": config.Warnings,
@@ -161,6 +161,9 @@ func bad(what string, err error) finding {
 // examineFolder tries to create a file. Permission bits alone would not tell: the file
 // system may be mounted read-only, or an ACL may forbid it.
 func examineFolder(config *server.Config) finding {
+	if isShared(config.Data) {
+		return finding{"data folder", true, "closed to this user, as a service's should be"}
+	}
 	f, err := os.CreateTemp(config.Data, ".doctor-*")
 	if os.IsNotExist(err) {
 		return finding{"data folder", true, config.Data + " does not exist yet; `signalbox up` creates it"}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -30,31 +29,31 @@ func examineWalls(data string, settings server.SettingList, status *server.Statu
 // person who starts them, and read what that person can read.
 func userWall(data string) server.Wall {
 	w := server.Wall{What: "own user"}
-	info, err := os.Stat(data)
-	if os.IsNotExist(err) {
-		w.Text = "there is no data folder at " + data + " yet"
+	token, err := os.Open(filepath.Join(data, server.TokenFile))
+	if isShared(data) || os.IsPermission(err) {
+		w.Stands, w.Text = true, "the server has a user of its own: this user cannot read its data"
 		return w
 	}
-	_, readable := os.Stat(filepath.Join(data, server.TokenFile))
-	if os.IsPermission(err) || os.IsPermission(readable) {
-		w.Stands, w.Text = true, "the server has a user of its own: this user cannot read "+data
+	if err != nil {
+		w.Text = "no server has been started with its data in " + data + " yet"
+		return w
+	}
+	defer func() { _ = token.Close() }()
+	folder, err := os.Stat(data)
+	if err != nil {
+		w.Text = "cannot look at " + data
 		return w
 	}
 	owner := -1
-	if stat, ok := infoSys(info); ok {
+	if stat, ok := folder.Sys().(*syscall.Stat_t); ok {
 		owner = int(stat.Uid)
 	}
-	const how = "`sudo signalbox service install` gives the server a user of its own."
 	switch {
-	case err != nil:
-		w.Text = "cannot look at " + data
-	case info.Mode().Perm()&0o077 != 0:
+	case folder.Mode().Perm()&0o077 != 0:
 		w.Text = "others may look into " + data + "; run chmod 700 on it"
-	case owner == 0 && os.Getuid() == 0:
-		w.Text = "the server runs as root, as what root starts does. " + how
 	case owner == os.Getuid():
 		w.Text = "the server runs as the user who runs this: every program of that user, agents too, can read its operator " +
-			"token and its database. " + how
+			"token and its database. `sudo signalbox service install` gives the server a user of its own."
 	default:
 		w.Stands, w.Text = true, fmt.Sprintf("the server has a user of its own, %d; only that user and root can read %s",
 			owner, data)
@@ -62,13 +61,11 @@ func userWall(data string) server.Wall {
 	return w
 }
 
-// infoSys is the system's part of a file's information; there is none after an error.
-func infoSys(info fs.FileInfo) (*syscall.Stat_t, bool) {
-	if info == nil {
-		return nil, false
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	return stat, ok
+// isShared reports whether a folder is that in which a service shows where it is, and not its data folder.
+func isShared(data string) bool {
+	_, url := os.Stat(filepath.Join(data, server.URLFile))
+	_, token := os.Stat(filepath.Join(data, server.TokenFile))
+	return url == nil && os.IsNotExist(token)
 }
 
 // printWalls prints one line for each wall. An open wall is not a failed check: some are open because

@@ -42,6 +42,9 @@ type Config struct {
 	// SocketAgent is the name of the agent that every connection to the Unix socket acts
 	// as.
 	SocketAgent string
+	// Shared says that users whom the folder of the Unix socket lets in may connect too. Each acts as an
+	// agent of its own: SocketAgent, a hyphen and the user's number.
+	Shared  bool
 	Version     string // of this program, as handshakes tell it
 }
 

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -122,45 +123,55 @@ func (h *Harness) ServeSocket(ctx context.Context, l net.Listener) error {
 			continue
 		}
 		open.Go(func() {
-			if err := checkPeer(conn); err != nil {
+			user, err := h.checkPeer(conn)
+			if err != nil {
 				h.core.Log.Warn("connection to the Unix socket refused", "error", err.Error())
 				_ = conn.Close()
 				return
 			}
-			c := h.newConn(TransportSocket, h.localAgent)
+			c := h.newConn(TransportSocket, func(ctx context.Context) (roster.Identity, error) { return h.localAgent(ctx, user) })
 			h.serve(wire.WithStop(context.WithoutCancel(ctx), ctx), c, newLines(conn))
 		})
 	}
 }
 
-// checkPeer refuses a peer that is neither this user nor root (AHP-16). The mode of
-// the file says the same; this also holds when somebody has changed the mode.
-func checkPeer(conn net.Conn) error {
+// checkPeer refuses a peer that is neither this user nor root, unless the socket is shared (AHP-16). The mode of
+// the file says the same; this also holds when somebody has changed the mode. It returns the
+// number of another user, "" for this one and root.
+func (h *Harness) checkPeer(conn net.Conn) (user string, err error) {
 	unix, ok := conn.(*net.UnixConn)
 	if !ok {
-		return nil
+		return "", nil
 	}
 	raw, err := unix.SyscallConn()
 	if err != nil {
-		return err
+		return "", err
 	}
 	var peer *syscall.Ucred
 	var failed error
 	if err := raw.Control(func(fd uintptr) {
 		peer, failed = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
 	}); err != nil || failed != nil {
-		return errors.Join(err, failed)
+		return "", errors.Join(err, failed)
 	}
-	if own := os.Getuid(); int(peer.Uid) != own && peer.Uid != 0 {
-		return fmt.Errorf("user %d is not user %d", peer.Uid, own)
+	own := os.Getuid()
+	switch {
+	case int(peer.Uid) == own || peer.Uid == 0:
+		return "", nil
+	case !h.Config.Shared:
+		return "", fmt.Errorf("user %d is not user %d", peer.Uid, own)
 	}
-	return nil
+	return strconv.FormatUint(uint64(peer.Uid), 10), nil
 }
 
-// localAgent is the agent that connections to the Unix socket act as. It is added on
-// first use, so that it can be suspended, limited and named in rules like any other.
-func (h *Harness) localAgent(ctx context.Context) (roster.Identity, error) {
+// localAgent is the agent that connections to the Unix socket act as; user is the number of another user than
+// the server's. It is added on first use, so that it can be suspended, limited and named in rules like any
+// other.
+func (h *Harness) localAgent(ctx context.Context, user string) (roster.Identity, error) {
 	name := h.Config.SocketAgent
+	if user != "" {
+		name += "-" + user
+	}
 	who, err := h.core.Roster.Named(ctx, roster.DefaultWorkspace, name)
 	if !fault.Is(err, fault.NotFound) {
 		return who, err

@@ -32,6 +32,7 @@ type Config struct {
 	Proxies       []netip.Prefix // whose X-Forwarded headers are believed
 	Hosts         []string       // further names of this server
 	Metrics       string         // who may read /metrics
+	Shared        string         // a folder for users whom it lets in; the data folder when empty
 	URLKeys       bool           // keys may be part of an address
 	Retention     time.Duration  // 0 is for ever
 	KeepSecrets   bool           // what agents say is kept with its credentials

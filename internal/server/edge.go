@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
 	"mime"
 	"net"
@@ -8,12 +9,14 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/harness"
 	"signalbox/internal/mail/directory"
 	"signalbox/internal/mail/federation"
 	"signalbox/internal/roster"
@@ -47,6 +50,9 @@ func edgeSettings() []Setting {
 				"listener and of this machine are known", List: true,
 			set: setHosts, get: func(c *Config) string { return strings.Join(c.Hosts, ",") },
 		},
+		text("server.shared_folder", "", "a folder, such as /run/signalbox, in which users whom it lets in find the address of "+
+			"this server and the Unix socket of AHP; the data folder when empty",
+			func(c *Config) *string { return &c.Shared }),
 		choice("server.metrics", byReach, []string{byReach, metricsOpen, metricsOperators},
 			"who may read /metrics; "+byReach+" is anybody while only this machine can reach the server, else "+
 				"operators with their token", func(c *Config) *string { return &c.Metrics }),
@@ -137,6 +143,9 @@ func (c *Config) ownTargets() []string {
 	}
 	return []string{"127.0.0.0/8", "::1/128", "localhost"}
 }
+
+// socketPath is where the Unix socket of AHP is.
+func (c *Config) socketPath() string { return filepath.Join(cmp.Or(c.Shared, c.Data), harness.SocketFile) }
 
 // edge tells for each request which way it took, and refuses strangers whom a browser sends.
 type edge struct {

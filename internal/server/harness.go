@@ -15,7 +15,7 @@ import (
 // openHarness opens AHP. The version of this program goes into its handshake.
 func openHarness(core protocol.Core, c *Config) *harness.Harness {
 	settings := c.Harness
-	settings.Version = ReadBuild().Version
+	settings.Version, settings.Shared = ReadBuild().Version, c.Shared != ""
 	return harness.New(core, settings)
 }
 

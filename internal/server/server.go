@@ -77,7 +77,10 @@ func New(ctx context.Context, c *Config, log *slog.Logger, more ...protocol.Prot
 		return nil, err
 	}
 	s.listenLocalhost(ctx)
-	if s.socket, err = harness.Listen(ctx, filepath.Join(c.Data, harness.SocketFile)); err != nil {
+	if s.socket, err = harness.Listen(ctx, c.socketPath()); err == nil && c.Shared != "" {
+		err = os.Chmod(c.socketPath(), 0o660) // the folder decides who gets here
+	}
+	if err != nil {
 		s.close()
 		return nil, err
 	}
@@ -103,7 +106,7 @@ func (s *Server) close() {
 	}
 	if s.socket != nil {
 		_ = s.socket.Close()
-		_ = os.Remove(filepath.Join(s.config.Data, harness.SocketFile))
+		_ = os.Remove(s.config.socketPath())
 	}
 	_ = s.lock.Close()
 }
@@ -202,7 +205,11 @@ func (s *Server) prepare(ctx context.Context) error {
 	if s.config.TLSCert != "" {
 		reach = s.URL() // the name that the certificate is for
 	}
-	if err := ledger.ReplaceFile(filepath.Join(s.config.Data, URLFile), reach+"\n", 0o600); err != nil {
+	err := ledger.ReplaceFile(filepath.Join(s.config.Data, URLFile), reach+"\n", 0o600)
+	if err == nil && s.config.Shared != "" {
+		err = ledger.ReplaceFile(filepath.Join(s.config.Shared, URLFile), reach+"\n", 0o644)
+	}
+	if err != nil {
 		return fault.Wrap(err, fault.StoreReadOnly,
 			"Cannot write to the data folder %s. Check that this user may write there, and that the disk has room.",
 			s.config.Data)

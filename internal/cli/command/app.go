@@ -37,15 +37,26 @@ type App struct {
 	JSON     bool   // --json
 }
 
+// SharedFolder is where the server of `signalbox service install` puts what users of this machine need to find
+// it: its address and its socket. Its data folder is closed to them.
+const SharedFolder = "/run/signalbox"
+
 // DataDir is the data folder, for commands that only read it. It reads no configuration
-// file: the file is in this very folder.
+// file: the file is in this very folder. If there is none, and a service runs, it is the service's
+// shared folder.
 func (a *App) DataDir() string {
 	for _, dir := range []string{a.Data, os.Getenv("SIGNALBOX_DATA")} {
 		if dir != "" {
 			return dir
 		}
 	}
-	return server.Settings[0].Default
+	dir := server.Settings[0].Default
+	if _, err := os.Stat(dir); err != nil {
+		if _, err := os.Stat(filepath.Join(SharedFolder, server.URLFile)); err == nil {
+			return SharedFolder
+		}
+	}
+	return dir
 }
 
 // Client finds the server and a token, in the order flag, environment, data folder. It
