@@ -18,6 +18,7 @@ const (
 	Dashboard  Page = "/ui/"
 	Login      Page = "/ui/login"
 	Account    Page = "/ui/account"
+	Terminal   Page = "/ui/terminal"
 	Inbox      Page = "/ui/inbox"
 	Gate       Page = "/ui/inbox/{id}"
 	Overview   Page = "/ui/overview"
@@ -47,6 +48,7 @@ var Named = map[string]Page{
 	"Dashboard":  Dashboard,
 	"Login":      Login,
 	"Account":    Account,
+	"Terminal":   Terminal,
 	"Inbox":      Inbox,
 	"Gate":       Gate,
 	"Overview":   Overview,

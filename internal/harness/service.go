@@ -45,7 +45,7 @@ type Config struct {
 	// Shared says that users whom the folder of the Unix socket lets in may connect too. Each acts as an
 	// agent of its own: SocketAgent, a hyphen and the user's number.
 	Shared  bool
-	Version     string // of this program, as handshakes tell it
+	Version string // of this program, as handshakes tell it
 }
 
 // Values of Config.OnFailure.

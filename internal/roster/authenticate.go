@@ -29,7 +29,8 @@ func (r *Roster) Authenticate(ctx context.Context, secret string) (Identity, err
 	}
 	if h.expires != 0 && now >= h.expires {
 		return Identity{},
-			fault.New(fault.Unauthenticated, "This key was rotated, and its grace period is over. Use the key that replaced it.")
+			fault.New(fault.Unauthenticated, "This key has ended: it was rotated, or made for a day. Use the key that replaced "+
+				"it, or sign in again with `signalbox login --cli`.")
 	}
 	if h.who.Kind == HolderAgent {
 		r.presence.noteSeen(h.who.ID, now)

@@ -36,10 +36,31 @@ func prepare(kind KeyKind) Issued {
 // issue appends key.issued. The entry has the hash of the secret and a hint, never the secret.
 func issue(tx *ledger.Tx, by Identity, workspace, holder string, k *Issued) {
 	k.Key.IssuedAt = tx.Now()
-	tx.Append(ledger.Event{
-		Workspace: workspace, Kind: "key.issued", Actor: by.Actor(), Subject: k.Key.ID,
-		Body: keyIssued{k.Key.Kind, holder, hex.EncodeToString(hashSecret(k.Secret)), k.Key.Hint, k.Key.RateLimit},
+	body := keyIssued{
+		Kind: k.Key.Kind, Holder: holder, Hash: hex.EncodeToString(hashSecret(k.Secret)), Hint: k.Key.Hint,
+		Limit: k.Key.RateLimit,
+	}
+	if k.Key.ExpiresAt != nil {
+		body.Expires = k.Key.ExpiresAt.UnixMicro()
+	}
+	tx.Append(ledger.Event{Workspace: workspace, Kind: "key.issued", Actor: by.Actor(), Subject: k.Key.ID, Body: body})
+}
+
+// IssueFor gives an operator, by id, a further token that ends by itself, in the caller's transaction, which must be one
+// of Roster.Write.
+func (r *Roster) IssueFor(tx *ledger.Tx, operator string, token *Issued, until time.Time) (Person, error) {
+	p, err := scanPerson(func(dest ...any) error {
+		return tx.QueryRow(selectPerson+" WHERE id = $1", []any{operator}, dest...)
 	})
+	if errors.Is(err, sql.ErrNoRows) {
+		return p, noOperator(operator)
+	}
+	if err != nil {
+		return p, err
+	}
+	token.Key.Operator, token.Key.ExpiresAt = p.Name, &until
+	issue(tx, p.Identity(), p.Workspace, p.ID, token)
+	return p, nil
 }
 
 // IssueAgentKey makes a further key for an agent of the workspace that WorkspaceOf returns.
@@ -105,6 +126,26 @@ func (r *Roster) RevokeKey(ctx context.Context, by Identity, keyID string) (Key,
 		return nil
 	})
 	return out, err
+}
+
+// EndOwn revokes the token that an operator calls with, if it is one that ends by itself.
+func (r *Roster) EndOwn(ctx context.Context, by Identity) error {
+	return r.Write(ctx, func(tx *ledger.Tx) error {
+		var expires int64
+		err := tx.QueryRow("SELECT expires_at FROM access_key WHERE id = $1", []any{by.KeyID}, &expires)
+		if errors.Is(err, sql.ErrNoRows) || err == nil && expires == 0 {
+			return fault.New(fault.Forbidden,
+				"Only the token of a terminal can be ended by itself. An admin ends others with `signalbox keys revoke`.")
+		}
+		if err != nil {
+			return err
+		}
+		tx.Append(ledger.Event{
+			Workspace: by.Workspace, Kind: "key.revoked", Actor: by.Actor(), Subject: by.KeyID,
+			Body: keyRetired{tx.Now().UnixMicro()},
+		})
+		return nil
+	})
 }
 
 // heldKey is a key with the id of its holder.

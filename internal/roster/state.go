@@ -74,6 +74,8 @@ type (
 		Hash   string  `json:"sha256"`
 		Hint   string  `json:"hint"`
 		Limit  int64   `json:"rate_limit,omitzero"`
+		// Expires is when it ends by itself, 0 for never.
+		Expires int64 `json:"expires_at,omitzero"`
 	}
 	// keyRetired is the body of key.rotated and key.revoked.
 	keyRetired struct {
@@ -227,8 +229,8 @@ func applyKeyIssued(tx *store.Tx, e *ledger.Entry, b *keyIssued) error {
 		return fmt.Errorf("entry %d: %w", e.Seq, err)
 	}
 	tx.Exec("INSERT INTO access_key (id, hash, kind, holder, hint, rate_limit, issued_at, expires_at, revoked_at) "+
-		"VALUES ($1, $2, $3, $4, $5, $6, $7, 0, 0)",
-		e.Subject, hash, string(b.Kind), b.Holder, b.Hint, b.Limit, e.At.UnixMicro())
+		"VALUES ($1, $2, $3, $4, $5, $6, $7, $8, 0)",
+		e.Subject, hash, string(b.Kind), b.Holder, b.Hint, b.Limit, e.At.UnixMicro(), b.Expires)
 	return nil
 }
 

@@ -145,7 +145,9 @@ func (c *Config) ownTargets() []string {
 }
 
 // socketPath is where the Unix socket of AHP is.
-func (c *Config) socketPath() string { return filepath.Join(cmp.Or(c.Shared, c.Data), harness.SocketFile) }
+func (c *Config) socketPath() string {
+	return filepath.Join(cmp.Or(c.Shared, c.Data), harness.SocketFile)
+}
 
 // edge tells for each request which way it took, and refuses strangers whom a browser sends.
 type edge struct {

@@ -378,3 +378,14 @@ func TestDoctorKnowsTheWalls(t *testing.T) {
 		}
 	}
 }
+
+// asked is the question of a terminal that signs in.
+func (b *box) asked() string {
+	b.t.Helper()
+	status, answer, _ := b.do(request{call: "POST /login/cli", body: `{"machine":"m","user":"u","process":"p"}`})
+	var out struct{ Question string }
+	if err := json.Unmarshal([]byte(answer), &out); err != nil || status != 201 {
+		b.t.Fatalf("%d %s", status, answer)
+	}
+	return out.Question
+}

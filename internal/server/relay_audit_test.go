@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"fmt"
+	"net/url"
 	"os"
 	"regexp"
 	"strings"
@@ -106,7 +107,7 @@ func TestTheDashboardIsAccessible(t *testing.T) {
 	}
 	for _, path := range []string{
 		"/ui/inbox", "/ui/inbox/" + gate, "/ui/inbox?status=rejected", "/ui/overview", "/ui/agents",
-		"/ui/agents/default/" + agent, "/ui/agents/new", "/ui/account",
+		"/ui/agents/default/" + agent, "/ui/agents/new", "/ui/account", "/ui/terminal", "/ui/terminal?ask=" + url.QueryEscape(w.asked()),
 		"/ui/mail/" + w.message, "/ui/tasks", "/ui/tasks/default/T-2026-044", "/ui/sessions", "/ui/sessions/default/stroll",
 		"/ui/runs", "/ui/runs/" + w.run, "/ui/ledger", "/ui/ledger/20",
 		"/ui/deliveries", "/ui/deliveries/" + w.delivery, "/ui/policy", "/ui/policy/1", "/ui/settings", "/ui/nowhere",

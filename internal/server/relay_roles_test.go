@@ -126,6 +126,14 @@ func (s *stage) deeds() []deed {
 		{action: ofAgent + "keys/{key}/rotate", least: operator, make: s.agent("keys/%s/rotate")},
 		{action: ofAgent + "keys/{key}/revoke", least: operator, make: s.agent("keys/%s/revoke")},
 
+		{
+			action: "/ui/terminal", choice: "confirm", least: viewer, own: true,
+			make: func() (string, url.Values) { return "/ui/terminal", url.Values{"ask": {s.asked()}, "do": {"confirm"}} },
+		},
+		{
+			action: "/ui/terminal", choice: "refuse", least: viewer, own: true,
+			make: func() (string, url.Values) { return "/ui/terminal", url.Values{"ask": {s.asked()}, "do": {"refuse"}} },
+		},
 		{action: "/ui/logout", least: viewer, make: at("/ui/logout", nil)},
 		{
 			action: "/ui/account/password", least: viewer,

@@ -168,6 +168,7 @@ func TestWorkspacesAreWalls(t *testing.T) {
 			{"POST /ops/gates/{id}/approve", "POST /ops/gates/gate_x/approve", "", 404, 0},
 			{"POST /ops/gates/{id}/reject", "POST /ops/gates/gate_x/reject", "", 404, 0},
 			{"POST /ops/login", "POST /ops/login", "", 201, 1},
+			{"DELETE /ops/login/cli", "DELETE /ops/login/cli", "", 403, 0},
 			{"GET /ops/counters", "GET /ops/counters", "", 200, 0},
 			{"GET /ops/counters", "GET /ops/counters?workspace=default", "", 200, 0},
 			{"GET /ops/counters", "GET /ops/counters?agent=" + secret, "", 200, 0},

@@ -66,13 +66,15 @@ type Result struct {
 // for accessibility, and filled with hostile texts.
 func Pages() []Page {
 	return slices.Concat(inboxPages(), overviewPages(), agentPages(), accountPages(), mailPages(), taskPages(),
-		sessionPages(), runPages(), ledgerPages(), deliveryPages(), alarmPages(), policyPages(), settingPages())
+		sessionPages(), runPages(), ledgerPages(), deliveryPages(), alarmPages(), policyPages(), settingPages(),
+		terminalPages())
 }
 
 // Actions are all forms of the dashboard, each with the role that it takes.
 func Actions() []Action {
 	return slices.Concat(inboxActions(), agentActions(), accountActions(), mailActions(), taskActions(), runActions(),
-		deliveryActions(), alarmActions(), policyActions(), settingActions())
+		deliveryActions(), alarmActions(), policyActions(), settingActions(),
+		terminalActions())
 }
 
 // menu is the navigation, in its order. Entries whose page does not exist are left out.

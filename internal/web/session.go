@@ -178,13 +178,13 @@ type Login struct {
 
 // Routes are the dashboard's part of the operators' API.
 func (w *Web) Routes() []wire.Route {
-	return []wire.Route{
+	return append(w.terminalRoutes(), []wire.Route{
 		{
 			Method: "POST", Path: "/ops/login",
 			Summary: "Make an address that signs you in to the dashboard, once, within five minutes", Auth: wire.Viewer,
 			Answer: Login{}, Status: http.StatusCreated, Handle: w.postLogin,
 		},
-	}
+	}...)
 }
 
 // postLogin makes a login address for the caller.

@@ -39,6 +39,10 @@ const (
 	kindRefused     = "login.refused"
 	kindClosed      = "login.closed"
 	kindPasswordSet = "password.set"
+	// A person gave a terminal their power, or refused; the terminal has come for its token.
+	kindConfirmed = "login.confirmed"
+	kindDenied    = "login.denied"
+	kindTaken     = "login.taken"
 )
 
 // The bodies of the entries.
@@ -62,6 +66,19 @@ type (
 	closed struct {
 		Session string `json:"session_sha256"`
 	}
+	// answered is how a person answered a terminal: what they saw, and the hash of the terminal's secret.
+	answered struct {
+		Secret  string `json:"secret_sha256"`
+		Expires int64  `json:"expires_at"`
+		Machine string `json:"machine"`
+		User    string `json:"user"`
+		Process string `json:"process"`
+		From    string `json:"from"`
+	}
+	taken struct {
+		Secret string `json:"secret_sha256"`
+		Key    string `json:"key"` // its id
+	}
 	passwordSet struct {
 		Verifier string `json:"verifier,omitzero"` // none takes the password away
 	}
@@ -76,6 +93,9 @@ func Projection() ledger.Projection {
 			kindOpened:         ledger.ApplyBody(applyOpened),
 			kindClosed:         ledger.ApplyBody(applyClosed),
 			kindPasswordSet:    ledger.ApplyBody(applyPasswordSet),
+			kindConfirmed:      ledger.ApplyBody(applyAnswered(answeredYes)),
+			kindDenied:         ledger.ApplyBody(applyAnswered(answeredNo)),
+			kindTaken:          ledger.ApplyBody(applyTaken),
 			"operator.removed": applyOperatorRemoved,
 		},
 	}
@@ -95,6 +115,19 @@ func applyOpened(tx *store.Tx, e *ledger.Entry, b *opened) {
 // applyClosed ends one session.
 func applyClosed(tx *store.Tx, _ *ledger.Entry, b *closed) {
 	tx.Exec("DELETE FROM web_session WHERE hash = $1", b.Session)
+}
+
+// applyAnswered keeps the answer to a terminal for as long as it could be asked again.
+func applyAnswered(state string) func(*store.Tx, *ledger.Entry, *answered) {
+	return func(tx *store.Tx, e *ledger.Entry, b *answered) {
+		tx.Exec("DELETE FROM web_code WHERE expires_at <= $1", e.At.UnixMicro())
+		tx.Exec("INSERT INTO web_code (hash, operator, expires_at) VALUES ($1, $2, $3)", state+b.Secret, e.Subject, b.Expires)
+	}
+}
+
+// applyTaken uses an answer up. Its row stays, so that the question cannot be answered again.
+func applyTaken(tx *store.Tx, _ *ledger.Entry, b *taken) {
+	tx.Exec("UPDATE web_code SET hash = $1 WHERE hash = $2", neverAgain+b.Secret, answeredYes+b.Secret)
 }
 
 // applyPasswordSet also ends every session of the operator: who sets a password anew may

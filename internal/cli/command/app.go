@@ -15,10 +15,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"signalbox/internal/cli/api"
+	"signalbox/internal/cli/keep"
 	"signalbox/internal/cli/output"
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
@@ -59,7 +61,7 @@ func (a *App) DataDir() string {
 	return dir
 }
 
-// Client finds the server and a token, in the order flag, environment, data folder. It
+// Client finds the server and a token, in the order flag, environment, `login --cli`, data folder. It
 // makes no call. The token of the data folder is an admin's, so whoever may read that
 // folder administers the server.
 func (a *App) Client() (*api.Client, error) {
@@ -68,12 +70,16 @@ func (a *App) Client() (*api.Client, error) {
 		return nil, err
 	}
 	token := strings.TrimSpace(os.Getenv("SIGNALBOX_TOKEN"))
+	if keeper, err := keep.New(); token == "" && err == nil {
+		kept, _ := keeper.Get(base, time.Now())
+		token = kept.Token
+	}
 	if token == "" {
 		text, err := os.ReadFile(filepath.Join(a.DataDir(), server.TokenFile))
 		if err != nil {
 			return nil, fault.Wrap(err, fault.Unauthenticated,
-				"No operator token was found. "+
-					"Put one into SIGNALBOX_TOKEN, or say with --data where the server's data folder is.")
+				"No operator token was found. Sign in with `signalbox login --cli`, put a token into SIGNALBOX_TOKEN, or say "+
+					"with --data where the server's data folder is.")
 		}
 		token = strings.TrimSpace(string(text))
 	}
@@ -88,6 +94,9 @@ func (a *App) Address() (string, error) {
 	}
 	if base == "" {
 		text, err := os.ReadFile(filepath.Join(a.DataDir(), server.URLFile))
+		if kept := lastServer(); err != nil && a.Data == "" && os.Getenv("SIGNALBOX_DATA") == "" && kept != "" {
+			return kept, nil
+		}
 		if err != nil {
 			return "", fault.New(api.Unreachable,
 				"No server was found: there is no data folder at %s. "+
@@ -99,6 +108,15 @@ func (a *App) Address() (string, error) {
 		return "", Usage("The server's address (from %s) should look like http://127.0.0.1:7446, and is %q.", from, base)
 	}
 	return strings.TrimSuffix(base, "/"), nil
+}
+
+// lastServer is where `login --cli` signed this user in, "" for nowhere.
+func lastServer() string {
+	keeper, err := keep.New()
+	if err != nil {
+		return ""
+	}
+	return keeper.Server()
 }
 
 // Elsewhere reports whether to reach the server over the network and not through the
