@@ -229,6 +229,11 @@ var instead = map[string]string{
 	"signalbox up":    "signalbox up --data fresh --listen 127.0.0.1:0",
 	"signalbox %s %s": "signalbox keys issue probe-agent",
 
+	"signalbox login --cli": "signalbox login --help",
+	"signalbox login --cli --server https://signalbox.example.com": "signalbox login --help",
+
+	"signalbox config set server.trusted_proxies %s": "signalbox config set server.trusted_proxies 127.0.0.1",
+
 	"signalbox agents add NAME":                    "signalbox agents add new-agent",
 	"signalbox agents set %s --trust trusted":      "signalbox agents set probe-agent --trust trusted",
 	"signalbox owners add NAME":                    "signalbox owners add ann",

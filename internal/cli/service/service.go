@@ -10,7 +10,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -62,8 +61,10 @@ The program is copied to ` + programFile + `, unless it is in a folder of the sy
 			return err
 		}
 		if show {
-			_, err := io.WriteString(a.Out.Exactly(), i.unit())
-			return err
+			for line := range strings.Lines(i.unit()) {
+				a.Out.Print("%s", strings.TrimSuffix(line, "\n"))
+			}
+			return nil
 		}
 		if err := i.mayWrite("install"); err != nil {
 			return err
