@@ -6,6 +6,7 @@ import (
 	"encoding/json" // the client brings a WebSocket and nothing else beside the standard library
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"os/exec"
 	"strings"
@@ -45,7 +46,12 @@ type Option func(*settings)
 type settings struct {
 	key, session, agent string
 	timeout             time.Duration
+	check               func(net.Conn) error
 }
+
+// WithCheck has a connection to a Unix socket looked at before anything is sent over it: an error
+// refuses it. It is for clients that want to know which process listens there.
+func WithCheck(check func(net.Conn) error) Option { return func(s *settings) { s.check = check } }
 
 // WithKey gives the agent's key, for HTTP and WebSockets. A Unix socket takes none.
 func WithKey(key string) Option { return func(s *settings) { s.key = key } }
@@ -91,7 +97,7 @@ func Dial(ctx context.Context, target string, options ...Option) (*Client, error
 		}
 		return s.client(newPoster(u.String(), s.key)), nil
 	}
-	stream, err := OpenStream(ctx, target, s.key)
+	stream, err := OpenStream(ctx, target, s.key, options...)
 	if err != nil {
 		return nil, err
 	}

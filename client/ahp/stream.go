@@ -35,9 +35,9 @@ const writeTime = 10 * time.Second
 // OpenStream connects to a harness over a WebSocket (ws://, wss://) or a Unix socket
 // (unix: and a path). The key goes into the query of a WebSocket, form-encoded; a Unix
 // socket needs none.
-func OpenStream(ctx context.Context, target, key string) (Stream, error) {
+func OpenStream(ctx context.Context, target, key string, options ...Option) (Stream, error) {
 	if path, ok := strings.CutPrefix(target, "unix:"); ok {
-		return openSocket(ctx, path)
+		return openSocket(ctx, path, gather(options).check)
 	}
 	u, err := url.Parse(target)
 	if err != nil || u.Host == "" || u.Scheme != "ws" && u.Scheme != "wss" {
@@ -94,7 +94,7 @@ func (s *webStream) Close() error {
 
 // openSocket connects to a Unix socket. A path that is longer than the kernel takes is
 // reached through its open folder in /proc.
-func openSocket(ctx context.Context, path string) (Stream, error) {
+func openSocket(ctx context.Context, path string, check func(net.Conn) error) (Stream, error) {
 	const longest = 100 // bytes that an address can have
 	if len(path) > longest {
 		dir, err := os.Open(filepath.Dir(path))
@@ -108,6 +108,12 @@ func openSocket(ctx context.Context, path string) (Stream, error) {
 	conn, err := d.DialContext(ctx, "unix", path)
 	if err != nil {
 		return nil, fmt.Errorf("ahp: %w", err)
+	}
+	if check != nil {
+		if err := check(conn); err != nil {
+			_ = conn.Close()
+			return nil, fmt.Errorf("ahp: %w", err)
+		}
 	}
 	return newLines(conn, conn, conn.Close, func() { _ = conn.SetWriteDeadline(time.Now().Add(writeTime)) }), nil
 }

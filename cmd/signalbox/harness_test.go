@@ -39,7 +39,12 @@ func TestTheStdioHarnessPassesEveryCase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kit := conform.HarnessKit{Target: binary + " harness stdio --data " + p.dir}
+	// The agent that starts the pipe is another process than this test, which has started the server.
+	agent := filepath.Join(t.TempDir(), "agent")
+	if err := os.WriteFile(agent, []byte("#!/bin/sh\n"+binary+" harness stdio --data "+p.dir+"\nexit $?\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	kit := conform.HarnessKit{Target: agent}
 	report, err := kit.Run(t.Context(), suite)
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +91,7 @@ func TestConformHarnessOnTheCommandLine(t *testing.T) {
 func TestTheStdioHarnessFailsClosed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	cmd := exec.CommandContext(context.Background(), binary, "harness", "stdio", "--data", dir)
+	cmd := fromCLI(context.Background(), "harness", "stdio", "--data", dir)
 	cmd.Env = cleanEnv()
 	c, err := ahp.Spawn(cmd)
 	if err != nil {

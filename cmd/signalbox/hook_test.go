@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -71,10 +72,16 @@ func hook(t *testing.T, stdin []byte, env []string, args ...string) said {
 	return hookIn(t, "", stdin, env, args...)
 }
 
+// fromCLI is a command that another process runs, in the place of a CLI. The server is a child of this
+// test, and a hook refuses a server that was started by whoever has started the hook.
+func fromCLI(ctx context.Context, args ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, "sh", append([]string{"-c", `"$@"; exit $?`, "cli", binary}, args...)...)
+}
+
 // hookIn runs it in a folder, as CLIs do; "" is this one.
 func hookIn(t *testing.T, folder string, stdin []byte, env []string, args ...string) said {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), binary, append([]string{"hook"}, args...)...)
+	cmd := fromCLI(t.Context(), append([]string{"hook"}, args...)...)
 	cmd.Dir, cmd.Env = folder, append(cleanEnv(), env...)
 	cmd.Stdin = bytes.NewReader(stdin)
 	var out, errOut bytes.Buffer
@@ -416,7 +423,7 @@ func BenchmarkHook(b *testing.B) {
 		b.Fatal(err)
 	}
 	took := func(args ...string) time.Duration {
-		cmd := exec.CommandContext(b.Context(), binary, args...)
+		cmd := fromCLI(b.Context(), args...)
 		cmd.Env, cmd.Stdin = cleanEnv(), bytes.NewReader(in)
 		began := time.Now()
 		if out, err := cmd.CombinedOutput(); err != nil {

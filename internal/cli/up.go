@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"signalbox/internal/cli/command"
+	"signalbox/internal/cli/hook"
 	"signalbox/internal/cli/output"
 	"signalbox/internal/fault"
 	"signalbox/internal/server"
@@ -28,6 +29,7 @@ The first start creates everything it needs in the data folder.`,
 		if err != nil {
 			return err
 		}
+		config.HookIntact = hook.Intact
 		s, err := server.New(c.Context(), config, server.Logger(config, a.Err.Exactly()))
 		if err != nil {
 			return err

@@ -19,6 +19,7 @@ const (
 	AlreadyExists      Code = "already_exists"
 	Conflict           Code = "conflict"
 	AgentScope         Code = "agent_scope"
+	AgentsProcess      Code = "agents_process"
 	DuplicateRun       Code = "duplicate_run_id"
 	AlreadyResolved    Code = "already_resolved"
 	NotWhatWasShown    Code = "not_what_was_shown"
@@ -102,6 +103,9 @@ var Catalogue = []Meaning{
 	{AlreadyExists, 409, "The name is taken. Nothing was changed."},
 	{Conflict, 409, "The thing is not in a state that allows this. Nothing was changed."},
 	{AgentScope, 403, "The key belongs to another agent than the one that the body names."},
+	{AgentsProcess, 403, "The call comes from the process of an agent, or from one that cannot be told apart from it, and " +
+		"takes an operator. Nothing was changed, and an alarm was raised. A person makes the call from a terminal or a " +
+		"browser that no agent has started."},
 	{DuplicateRun, 409, "The run was signalled already, with other content. What was received first stays as it is."},
 	{AlreadyResolved, 409, "Somebody was first: the gate is decided, and stays so. `details` says by whom."},
 	{NotWhatWasShown, 409, "The vote names the digest of something else than the gate is now. `details.differs` says " +

@@ -12,7 +12,9 @@ import (
 // answerHandshake answers ahp/handshake, opens the connection for events, and queues
 // the opening of the session. It may come again at any time. The ids are noted and bind
 // nothing: A3S Code sends events with others (AHP-22).
-func (h *Harness) answerHandshake(c *Conn, who roster.Identity, params wire.Raw) (wire.Raw, *rpcError) {
+func (h *Harness) answerHandshake(ctx context.Context, c *Conn, who roster.Identity, params wire.Raw) (wire.Raw,
+	*rpcError,
+) {
 	got, err := readParams(params, shape.HandshakeParams)
 	if err != nil {
 		return nil, refuse(codeParams, "Invalid params: %s", err.Error())
@@ -26,6 +28,7 @@ func (h *Harness) answerHandshake(c *Conn, who roster.Identity, params wire.Raw)
 	c.a3s.Store(framework == FrameworkA3S)
 	h.handshakes.setFramework(who.ID, framework)
 	session, _ := wire.Text(got["session_id"])
+	h.noteProcess(ctx, c, who, keyOf(session))
 	h.handshakes.add(who.ID, keyOf(session))
 	h.notes.add(&notification{
 		who: who, session: keyOf(session), info: got["agent_info"], at: h.core.Now().UnixMicro(), kept: true,
@@ -72,10 +75,11 @@ var capabilities = []string{
 }
 
 // requireHandshake refuses a POST that had no handshake before it, if the configuration
-// asks for one (AHP-21). Streams are checked elsewhere, by their own connection. A
+// asks for one (AHP-21), and notes which process asks. Streams are checked elsewhere, by their own connection. A
 // handshake is looked for in memory first and then in the table of sessions, where
 // restarts and other nodes have left theirs.
 func (h *Harness) requireHandshake(ctx context.Context, c *Conn, who roster.Identity, session string) *rpcError {
+	h.noteProcess(ctx, c, who, keyOf(session))
 	key := ""
 	switch {
 	case c.stream || h.Config.HTTPHandshake == HandshakeOff || h.Config.HTTPHandshake == "":

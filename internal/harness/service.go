@@ -8,6 +8,7 @@ import (
 
 	"signalbox/internal/clock"
 	"signalbox/internal/harness/knowledge"
+	"signalbox/internal/proc"
 	"signalbox/internal/protocol"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
@@ -172,6 +173,21 @@ type Conn struct {
 	compat  bool // every client here is A3S Code
 	greeted atomic.Bool
 	a3s     atomic.Bool // the handshake says so
+	// peer is the process at the other end of a Unix socket, and spoke says that it is known whose it is.
+	peer  proc.Peer
+	spoke atomic.Bool
+}
+
+// noteProcess tells the wall which process speaks for an agent, once for a connection: what it starts
+// must not decide about it.
+func (h *Harness) noteProcess(ctx context.Context, c *Conn, who roster.Identity, session string) {
+	switch {
+	case c.spoke.Swap(true):
+	case c.transport == TransportSocket:
+		h.core.Kin.Speaks(ctx, c.peer, who, session)
+	default:
+		h.core.Kin.SpeaksHTTP(ctx, who, session)
+	}
 }
 
 // newConn makes the state of a connection over a transport.
@@ -240,7 +256,7 @@ func (h *Harness) answerMessage(ctx context.Context, c *Conn, m *message) Outcom
 func (h *Harness) answerRequest(ctx context.Context, c *Conn, who roster.Identity, m *message) (wire.Raw, *rpcError) {
 	switch m.method {
 	case methodHandshake:
-		return h.answerHandshake(c, who, m.params)
+		return h.answerHandshake(ctx, c, who, m.params)
 	case methodEvent, methodBatch, methodQuery:
 	default:
 		return nil, refuse(codeMethod, "Method not found: %.80q. There are %s, %s, %s and %s.", m.method, methodHandshake,

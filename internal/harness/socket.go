@@ -12,10 +12,10 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
-	"syscall"
 	"time"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/proc"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
@@ -123,13 +123,14 @@ func (h *Harness) ServeSocket(ctx context.Context, l net.Listener) error {
 			continue
 		}
 		open.Go(func() {
-			user, err := h.checkPeer(conn)
+			peer, user, err := h.checkPeer(conn)
 			if err != nil {
 				h.core.Log.Warn("connection to the Unix socket refused", "error", err.Error())
 				_ = conn.Close()
 				return
 			}
 			c := h.newConn(TransportSocket, func(ctx context.Context) (roster.Identity, error) { return h.localAgent(ctx, user) })
+			c.peer = peer
 			h.serve(wire.WithStop(context.WithoutCancel(ctx), ctx), c, newLines(conn))
 		})
 	}
@@ -138,30 +139,20 @@ func (h *Harness) ServeSocket(ctx context.Context, l net.Listener) error {
 // checkPeer refuses a peer that is neither this user nor root, unless the socket is shared (AHP-16). The mode of
 // the file says the same; this also holds when somebody has changed the mode. It returns the
 // number of another user, "" for this one and root.
-func (h *Harness) checkPeer(conn net.Conn) (user string, err error) {
+func (h *Harness) checkPeer(conn net.Conn) (peer proc.Peer, user string, err error) {
 	unix, ok := conn.(*net.UnixConn)
 	if !ok {
-		return "", nil
+		return peer, "", nil
 	}
-	raw, err := unix.SyscallConn()
-	if err != nil {
-		return "", err
-	}
-	var peer *syscall.Ucred
-	var failed error
-	if err := raw.Control(func(fd uintptr) {
-		peer, failed = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
-	}); err != nil || failed != nil {
-		return "", errors.Join(err, failed)
-	}
+	peer, err = proc.UnixPeer(unix)
 	own := os.Getuid()
 	switch {
-	case int(peer.Uid) == own || peer.Uid == 0:
-		return "", nil
+	case err != nil || peer.UID == own || peer.UID == 0:
+		return peer, "", err
 	case !h.Config.Shared:
-		return "", fmt.Errorf("user %d is not user %d", peer.Uid, own)
+		return peer, "", fmt.Errorf("user %d is not user %d", peer.UID, own)
 	}
-	return strconv.FormatUint(uint64(peer.Uid), 10), nil
+	return peer, strconv.Itoa(peer.UID), nil
 }
 
 // localAgent is the agent that connections to the Unix socket act as; user is the number of another user than

@@ -68,6 +68,21 @@ func auditPage(ctx context.Context, r reader, after int64) (entries []Entry, err
 		"ledger_entry WHERE seq > $1 ORDER BY seq LIMIT $2", after, Page)
 }
 
+// CheckAll compares the whole ledger and every table with what was signed and recorded, and refuses
+// writes from now on if they differ. It takes as long as a rebuild.
+func (l *Ledger) CheckAll(ctx context.Context, sets []store.Migrations, all []Projection) error {
+	found, err := CheckRebuild(ctx, l.db, sets, all, nil)
+	if err == nil && len(found.Differences) > 0 {
+		err = fault.New(fault.LedgerMismatch,
+			"Rows of the table %s are not what the ledger says: another program has written to the database. Stop the "+
+				"server, find out what it was, and run `signalbox ledger rebuild`.", found.Differences[0].Table)
+	}
+	if fault.Is(err, fault.LedgerMismatch) {
+		l.refuse(err)
+	}
+	return err
+}
+
 // Compare says why the ledger in the database is not the one that was signed, with
 // the key and the checkpoint file in dir, nil when it is. It changes nothing.
 func Compare(ctx context.Context, db *store.DB, dir string) error {

@@ -350,6 +350,10 @@ func (l *Ledger) attempt(batch []*request, guess *head) (n int, err error) {
 		st.Rollback()
 		return len(batch), err
 	}
+	if err := l.foreignHead(tx.head); err != nil {
+		st.Rollback()
+		return len(batch), err
+	}
 	before := tx.head
 	answers, n, err := tx.runAll(batch)
 	if err != nil {
@@ -376,6 +380,19 @@ func (l *Ledger) attempt(batch []*request, guess *head) (n int, err error) {
 		r.done <- answers[i]
 	}
 	return n, nil
+}
+
+// foreignHead refuses writes from now on if the head of a SQLite database is not where our last batch
+// has left it: another process has put entries into the ledger.
+func (l *Ledger) foreignHead(at head) error {
+	if l.db.Name() != "sqlite" || l.lastHead.seq == 0 || l.lastHead.seq == at.seq {
+		return nil
+	}
+	err := fault.New(fault.LedgerMismatch,
+		"The last entry of this server is %d, and the ledger's is %d: another program has written to the database. Find out "+
+			"what it was, and restore the database from a backup.", l.lastHead.seq, at.seq)
+	l.refuse(err)
+	return err
 }
 
 // moveHead moves the head on, and breaks the transaction if it is not where it was

@@ -20,6 +20,7 @@ import (
 	"signalbox/internal/counter"
 	"signalbox/internal/deliver"
 	"signalbox/internal/gate"
+	"signalbox/internal/kin"
 	"signalbox/internal/ledger"
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
@@ -35,6 +36,7 @@ type Core struct {
 	Ledger *ledger.Ledger
 	Roster *roster.Roster
 	Alarms *alarm.Alarms
+	Kin    *kin.Kin // nil in tests without processes
 	Book   *rulebook.Book
 	Gates  *gate.Gates
 	Outbox *deliver.Outbox
@@ -110,7 +112,7 @@ func (l List) Projections() (all []ledger.Projection) {
 // ledger.Options.
 func (l List) Clean(r *secret.Redactor) func(kind string, body []byte) ([]byte, bool) {
 	said := map[string]bool{"gate.opened": true}
-	for _, kind := range rulebook.Kinds() {
+	for _, kind := range append(rulebook.Kinds(), kin.Said()...) {
 		said[kind] = true
 	}
 	for _, p := range l {

@@ -76,7 +76,7 @@ func (b *Book) Routes() []wire.Route {
 		},
 		{
 			Method: "POST", Path: "/ops/policy/check", Summary: "Check a policy (YAML) and change nothing", Auth: wire.Viewer,
-			RequestMedia: yaml, Answer: Checked{}, Handle: b.postCheck,
+			RequestMedia: yaml, Answer: Checked{}, Reads: true, Handle: b.postCheck,
 		},
 		{
 			Method: "POST", Path: "/ops/policy/replay", Summary: "Decide again what was decided, with another policy (YAML); " +
@@ -85,7 +85,7 @@ func (b *Book) Routes() []wire.Route {
 				Name:    "since",
 				Meaning: "how far back, such as 168h or 7d, or a time such as 2026-05-01T12:00:00Z; 168h when absent",
 			}},
-			RequestMedia: yaml, Media: "application/x-ndjson", Handle: b.postReplay,
+			RequestMedia: yaml, Media: "application/x-ndjson", Reads: true, Handle: b.postReplay,
 		},
 		{
 			Method: "GET", Path: "/ops/policy/explain/{seq}",

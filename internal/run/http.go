@@ -95,6 +95,7 @@ func (s *Runs) pulse(r *http.Request, in Pulse) (Orders, error) {
 	if err != nil {
 		return Orders{}, err
 	}
+	s.core.Kin.Supervises(r.Context()) // what a supervisor starts must not decide
 	return s.Wait(r.Context(), r.PathValue("id"), in, wait)
 }
 

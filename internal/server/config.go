@@ -14,6 +14,7 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/harness"
+	"signalbox/internal/kin"
 	"signalbox/internal/mail/federation"
 	"signalbox/internal/web"
 	"signalbox/internal/wire"
@@ -46,6 +47,7 @@ type Config struct {
 	PerAgent      *int64        // a minute, 0 for none; nil leaves it to the protocols
 	Allow         []string      // private hosts and networks that outgoing calls may reach
 	Harness       harness.Config
+	HookIntact    func(kin.Hook) error // says what is wrong with installed hooks; nil looks at none
 	StrictSignals bool
 	PlanApproval  bool     // a person approves the plan of every task that no rule allows
 	LockAt        int      // rejects in a row that lock a task

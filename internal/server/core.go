@@ -20,6 +20,8 @@ import (
 	"signalbox/internal/deliver"
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
+	"signalbox/internal/harness"
+	"signalbox/internal/kin"
 	"signalbox/internal/ledger"
 	"signalbox/internal/notify"
 	"signalbox/internal/passkey"
@@ -60,6 +62,7 @@ func Projections(more ...protocol.Protocol) []ledger.Projection {
 		clock.Projection(),
 		roster.Projection(),
 		alarm.Projection(),
+		kin.Projection(),
 		passkey.Projection(),
 		rulebook.Projection(),
 		gate.Projection(),
@@ -140,6 +143,9 @@ func (c *core) open(ctx context.Context, config *Config, more []protocol.Protoco
 		PerAgent: config.PerAgent,
 	})
 	c.Alarms = alarm.New(c.DB, c.Ledger)
+	c.Kin = kin.New(kin.Options{
+		Ledger: c.Ledger, Roster: c.Roster, Alarms: c.Alarms, Log: c.Log, Watch: c.watched(config, more),
+	})
 	// A replay reads decisions back from entries; each kind of entry needs its reader.
 	readers := gate.Readers()
 	maps.Copy(readers, list.Readers())
@@ -208,7 +214,7 @@ func keyFile(c *Config, name string) ([]byte, error) {
 func (c *core) run(ctx context.Context) error {
 	running := []func(context.Context) error{
 		c.Roster.Run, c.Book.Run, c.timers.Run, c.Outbox.Run, c.notifier.Run,
-		c.counters.Run, c.web.Run, c.taskMail.run,
+		c.counters.Run, c.web.Run, c.taskMail.run, c.Kin.Run,
 	}
 	for _, s := range c.opened {
 		running = append(running, s.Run)
@@ -229,6 +235,7 @@ func (c *core) routes() []wire.Route {
 		c.Ledger.Routes(),
 		c.Roster.Routes(),
 		c.Alarms.Routes(),
+		c.Kin.Routes(),
 		c.Book.Routes(),
 		c.Gates.Routes(),
 		c.counters.Routes(),
@@ -239,6 +246,21 @@ func (c *core) routes() []wire.Route {
 		all = append(all, s.Routes()...)
 	}
 	return slices.Concat(all, c.clockRoutes(), c.web.Routes())
+}
+
+// watched is what agents could change behind the server's back.
+func (c *core) watched(config *Config, more []protocol.Protocol) kin.Watch {
+	return kin.Watch{
+		Host: kin.Host(), Intact: config.HookIntact, Config: filepath.Join(config.Data, ConfigFile),
+		Socket: filepath.Join(config.Data, harness.SocketFile),
+		Local: func(ctx context.Context) (roster.Identity, error) {
+			return c.Roster.Named(ctx, roster.DefaultWorkspace, config.Harness.SocketAgent)
+		},
+		Foreign: c.DB.Foreign,
+		Check: func(ctx context.Context) error {
+			return c.Ledger.CheckAll(ctx, Migrations(more...), Projections(more...))
+		},
+	}
 }
 
 // DatabaseFile is the SQLite database in the data folder. Copying it while a server runs

@@ -62,7 +62,7 @@ func (s *Server) handler() http.Handler {
 		mux.Handle(route.Method+" "+route.Path, s.serve(route))
 	}
 	// The dashboard checks sessions and roles itself; its pages are not part of the API.
-	dashboard := s.core.web.Handler()
+	dashboard := s.behindTheWall(s.core.web.Handler())
 	mux.Handle("/ui/", dashboard)
 	mux.Handle("GET /{$}", dashboard)
 	return whole
@@ -130,6 +130,9 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, route wire.Route
 		if err != nil {
 			return err
 		}
+		if err := s.refuseAgents(r, route, who); err != nil {
+			return err
+		}
 		// The headers are sent with a refusal too: they say when to try again.
 		left, err := s.core.Roster.Admit(who, route.Rate)
 		left.SetHeaders(w.Header())
@@ -184,6 +187,29 @@ func (s *Server) caller(r *http.Request, needed wire.Auth) (roster.Identity, err
 		return who, err
 	}
 	return who, mayCall(who, needed)
+}
+
+// refuseAgents refuses a call that decides or configures as an operator and comes from an agent's
+// process. What only reads is for everybody who has a key.
+func (s *Server) refuseAgents(r *http.Request, route wire.Route, who roster.Identity) error {
+	if who.Kind != roster.HolderOperator || route.Reads || r.Method == http.MethodGet || r.Method == http.MethodHead {
+		return nil
+	}
+	return s.core.Kin.Check(r.Context(), r, who)
+}
+
+// behindTheWall refuses forms of the dashboard that an agent's process sends. Signing in is one of them.
+func (s *Server) behindTheWall(dashboard http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			who, _ := s.core.web.Identify(r) // nobody yet, for who signs in
+			if err := s.core.Kin.Check(r.Context(), r, who); err != nil {
+				s.core.web.Refuse(w, r, err)
+				return
+			}
+		}
+		dashboard.ServeHTTP(w, r)
+	})
 }
 
 // lookAgain is how often a stream checks its caller's key. A revoked key ends it within

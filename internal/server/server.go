@@ -16,6 +16,7 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/harness"
+	"signalbox/internal/kin"
 	"signalbox/internal/ledger"
 	"signalbox/internal/protocol"
 )
@@ -224,6 +225,9 @@ func (s *Server) prepare(ctx context.Context) error {
 	if s.core.Ledger.Mismatch() != nil {
 		return nil //nolint:nilerr // said by the ledger, loudly
 	}
+	if err := s.core.Kin.Load(ctx); err != nil {
+		return err
+	}
 	if err := s.core.Roster.Bootstrap(ctx); err != nil {
 		return err
 	}
@@ -334,6 +338,7 @@ func (s *Server) httpServer() *http.Server {
 		ReadTimeout:       requestTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
+		ConnContext:       kin.WithConn,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 }

@@ -244,6 +244,9 @@ func (b *postgres) listenOnce(ctx context.Context, wake func()) error {
 }
 
 // snapshot begins a transaction in which all reads see the moment of the first one.
+// foreign: nodes share the database.
+func (b *postgres) foreign(context.Context) (bool, error) { return false, nil }
+
 func (b *postgres) snapshot(ctx context.Context) (*sql.Tx, error) {
 	tx, err := b.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true, Isolation: sql.LevelRepeatableRead})
 	if err != nil {

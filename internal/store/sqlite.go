@@ -39,6 +39,8 @@ type lite struct {
 	writes map[string]driver.Stmt
 	args   []driver.NamedValue // of the statement that runs
 
+	version int64 // of the database, when foreign was asked last
+
 	copying *sql.DB       // copies the WAL into the database file, beside the writer
 	full    chan struct{} // says that there is much to copy
 	written int           // how many values since that was said
@@ -178,6 +180,24 @@ func (b *lite) begin(ctx context.Context, _ string) (txn, error) {
 		return nil, err
 	}
 	return liteTx{b}, nil
+}
+
+// foreign asks the write connection for its data version, which is moved by commits of every connection
+// but its own; and no other of ours commits.
+func (b *lite) foreign(ctx context.Context) (bool, error) {
+	select {
+	case <-b.turn:
+	case <-b.closed:
+		return false, nil
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+	defer func() { b.turn <- struct{}{} }()
+	before := b.version
+	if err := b.conn.QueryRowContext(uncut, "PRAGMA data_version").Scan(&b.version); err != nil {
+		return false, err
+	}
+	return before != 0 && b.version != before, nil
 }
 
 // copyLog copies the WAL into the database file when it has grown, until close. If a commit

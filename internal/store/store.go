@@ -48,6 +48,9 @@ type backend interface {
 	// listen calls wake after every commit that was made with a notice, by any
 	// process, until ctx ends. A wake-up may be missing or too many.
 	listen(ctx context.Context, wake func()) error
+	// foreign reports whether another process has committed since it was asked last. It is for databases
+	// that one process writes to, and always false for others.
+	foreign(ctx context.Context) (bool, error)
 	// snapshot starts a read-only transaction in which all reads see one moment.
 	snapshot(ctx context.Context) (*sql.Tx, error)
 	// beside opens an empty database next to this one; drop removes it.
@@ -149,6 +152,10 @@ func (db *DB) Close() { db.close() }
 // Listen calls wake after commits of other processes until ctx ends; see Tx.Commit. Own
 // commits are not reported. A wake-up may be missing, so listeners also poll.
 func (db *DB) Listen(ctx context.Context, wake func()) error { return db.listen(ctx, wake) }
+
+// Foreign reports whether another process has written since it was asked last. SQLite is for one
+// process, so that this should never happen; on PostgreSQL it is how nodes work, and never reported.
+func (db *DB) Foreign(ctx context.Context) (bool, error) { return db.foreign(ctx) }
 
 // Snapshot starts a read-only transaction in which all reads see one moment.
 func (db *DB) Snapshot(ctx context.Context) (*sql.Tx, error) { return db.snapshot(ctx) }

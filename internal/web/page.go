@@ -431,6 +431,12 @@ func (w *Web) fail(out http.ResponseWriter, r *http.Request, err error) {
 		view{Title: "That did not work", Theme: theme(r), CSS: w.css, JS: w.js, Data: e})
 }
 
+// Refuse shows why a form was refused before the dashboard saw it.
+func (w *Web) Refuse(out http.ResponseWriter, r *http.Request, err error) {
+	out.Header().Set("Content-Security-Policy", securityPolicy)
+	w.fail(out, r, err)
+}
+
 // failAs shows an error inside the frame, to somebody who is signed in.
 func (w *Web) failAs(r *Request, err error) {
 	e := w.explain("a page of the dashboard failed", r.URL.Path, err)

@@ -20,6 +20,8 @@ type Route struct {
 	Also    int    // another status with the same answer, such as 202 while a person decides
 	Handle  Handler
 
+	// Reads says that the call changes nothing although its method could: agents' processes may make it.
+	Reads bool
 	// Lenient passes over query parameters that are not known, for protocols whose
 	// clients differ.
 	Lenient bool

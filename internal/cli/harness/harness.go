@@ -8,14 +8,20 @@ package harness
 
 import (
 	"context"
+	"fmt"
+	"net"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
 	"signalbox/client/ahp"
 	"signalbox/internal/cli/command"
 	"signalbox/internal/harness"
+	"signalbox/internal/kin"
+	"signalbox/internal/proc"
 )
 
 // New is the command group `harness`.
@@ -76,5 +82,44 @@ func dial(ctx context.Context, a *command.App, key string) (ahp.Stream, error) {
 	if rest, posts := strings.CutPrefix(address, "http"); posts {
 		address = "ws" + rest // a stream there is a WebSocket
 	}
-	return ahp.OpenStream(ctx, address, key)
+	if err := CheckPort(address); err != nil {
+		return nil, err
+	}
+	return ahp.OpenStream(ctx, address, key, ahp.WithCheck(CheckSocket))
+}
+
+// CheckSocket refuses a process that listens on the server's socket and may have been started by the
+// agent that asks: it would allow everything.
+func CheckSocket(conn net.Conn) error {
+	unix, ok := conn.(*net.UnixConn)
+	if !ok {
+		return nil
+	}
+	peer, err := proc.UnixPeer(unix)
+	if err != nil || peer.Sight != proc.Seen {
+		return err // one in another namespace cannot be below us
+	}
+	return refuseOwn(peer)
+}
+
+// CheckPort is CheckSocket for a server on a port of this machine.
+func CheckPort(address string) error {
+	at, err := url.Parse(address)
+	if err != nil {
+		return nil //nolint:nilerr // whoever calls it says so
+	}
+	ip := net.ParseIP(at.Hostname())
+	port, err := strconv.ParseUint(at.Port(), 10, 16)
+	if err != nil || at.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return nil //nolint:nilerr // it is elsewhere
+	}
+	return refuseOwn(proc.Listener(uint16(port)))
+}
+
+func refuseOwn(peer proc.Peer) error {
+	if peer.Sight == proc.Seen && kin.Suspect(peer.ID.PID) {
+		return fmt.Errorf("what listens there (process %d) was started by this agent, or cannot be told apart from that; "+
+			"a person starts the server, in a terminal or a service of its own", peer.ID.PID)
+	}
+	return nil
 }

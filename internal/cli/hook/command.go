@@ -179,7 +179,10 @@ func (f *asker) dial(ctx context.Context, session ahp.Option) (*ahp.Client, erro
 	if err != nil {
 		return nil, err
 	}
-	return ahp.Dial(ctx, address, ahp.WithKey(key), session)
+	if err := harness.CheckPort(address); err != nil {
+		return nil, err
+	}
+	return ahp.Dial(ctx, address, ahp.WithKey(key), ahp.WithCheck(harness.CheckSocket), session)
 }
 
 // readAll reads what a CLI writes, unless it takes too long or is too much.
@@ -224,7 +227,7 @@ func newInstall(a *command.App) *command.Command {
 	f := asker{App: a}
 	f.addFlags(c)
 	project := projectFlag(c)
-	c.RunE = func(_ *command.Command, args []string) error {
+	c.RunE = func(c *command.Command, args []string) error {
 		t, file, err := settingsOf(args[0], *project)
 		if err != nil {
 			return err
@@ -241,8 +244,14 @@ func newInstall(a *command.App) *command.Command {
 			return err
 		}
 		// The CLI has to wait longer than the hook, which has to wait longer than the server.
-		changed, err := t.Install(file, t.Command(program, reach...), callTime+f.wait+callMargin)
+		e := Entry{t.Command(program, reach...), callTime + f.wait + callMargin}
+		undo, err := f.reportInstall(c.Context(), t, file, e)
 		if err != nil {
+			return err
+		}
+		changed, err := t.Install(file, e.Command, e.Within)
+		if err != nil {
+			undo()
 			return settingsError(err, file)
 		}
 		printInstalled(a, t, file, changed, f.final)
@@ -329,8 +338,12 @@ func newUninstall(a *command.App) *command.Command {
 		Args: command.Exactly(1, "the name of a CLI: "+strings.Join(Names(), ", ")),
 	}
 	project := projectFlag(c)
-	c.RunE = func(_ *command.Command, args []string) error {
+	f := asker{App: a}
+	c.RunE = func(c *command.Command, args []string) error {
 		t, file, err := settingsOf(args[0], *project)
+		if err == nil {
+			err = f.reportUninstall(c.Context(), file)
+		}
 		if err != nil {
 			return err
 		}
@@ -367,7 +380,8 @@ func settingsOf(name string, project bool) (*Tool, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	return t, t.File(folder, home, os.Getenv), nil
+	file, err := realFile(t.File(folder, home, os.Getenv))
+	return t, file, err
 }
 
 // settingsError is the error about settings that were not changed because they cannot be

@@ -18,6 +18,9 @@ import (
 // settings as ours.
 const DelegateFile = "signalbox-delegate"
 
+// delegateScript is the text of that program. After any other code than 0 and 2 Amp asks at its terminal.
+func delegateScript(e Entry) []byte { return []byte("#!/bin/sh\n" + e.orDeny() + "\n") }
+
 // memory is kept beside the settings, so that they can be put back byte for byte:
 // comments and layout too.
 type memory struct {
@@ -54,8 +57,7 @@ func (t *Tool) Install(file, command string, within time.Duration) (changed bool
 		return false, err
 	}
 	if t.delegate {
-		// After any other code than 0 and 2 Amp asks at its terminal.
-		script := []byte("#!/bin/sh\n" + Entry{Command: program, Within: within}.orDeny() + "\n")
+		script := delegateScript(Entry{Command: program, Within: within})
 		known, _ := os.ReadFile(command) // none is another one
 		if changed = !bytes.Equal(known, script); changed {
 			if err := write(command, script, 0o700); err != nil {

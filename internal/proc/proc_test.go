@@ -1,0 +1,123 @@
+package proc_test
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"testing"
+
+	"signalbox/internal/proc"
+	"signalbox/internal/testbed"
+)
+
+func addresses(t *testing.T, c net.Conn) proc.Addresses {
+	t.Helper()
+	ours, err := netip.ParseAddrPort(c.LocalAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := netip.ParseAddrPort(c.RemoteAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return proc.Addresses{Ours: ours, Theirs: theirs}
+}
+
+// accepted is our end of a connection that a shell has opened, on an address of this machine.
+func accepted(t *testing.T, listen string, dial string) (net.Conn, *exec.Cmd) {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	cmd := exec.CommandContext(testbed.Context(t), "python3", "-c",
+		"import socket,sys,os\ns=socket.create_connection((sys.argv[1],int(sys.argv[2])))\nsys.stdin.read()", dial, port)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = in.Close(); _ = cmd.Wait() })
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c, cmd
+}
+
+func TestTheOtherEndOfALocalConnectionIsFound(t *testing.T) {
+	for _, at := range [][2]string{{"127.0.0.1:0", "127.0.0.1"}, {"[::1]:0", "::1"}, {":0", "127.0.0.1"}, {":0", "::1"}} {
+		t.Run(at[0]+" "+at[1], func(t *testing.T) {
+			c, cmd := accepted(t, at[0], at[1])
+			peer := proc.TCPPeer(addresses(t, c))
+			if peer.Sight != proc.Seen || peer.ID.PID != cmd.Process.Pid || peer.UID != os.Getuid() {
+				t.Fatalf("%+v, want process %d", peer, cmd.Process.Pid)
+			}
+			line := proc.Line(peer.ID.PID)
+			if len(line) < 2 || line[0].ID != peer.ID || line[1].PID != os.Getpid() {
+				t.Errorf("%+v", line)
+			}
+			// Who closes its end is gone, and not somebody on another machine.
+			if err := cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			testbed.Until(t, "the process to be gone", func() bool { return !peer.ID.Lives() })
+			if peer := proc.TCPPeer(addresses(t, c)); peer.Sight != proc.Gone {
+				t.Errorf("%+v", peer)
+			}
+		})
+	}
+}
+
+func TestAnotherMachineIsElsewhere(t *testing.T) {
+	peer := proc.TCPPeer(proc.Addresses{
+		Ours: netip.MustParseAddrPort("192.0.2.1:7446"), Theirs: netip.MustParseAddrPort("192.0.2.7:40000"),
+	})
+	if peer.Sight != proc.Elsewhere {
+		t.Errorf("%+v", peer)
+	}
+}
+
+func TestTheOtherEndOfAUnixSocketIsFound(t *testing.T) {
+	path := t.TempDir() + "/s"
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	out, err := (&net.Dialer{}).DialContext(t.Context(), "unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = out.Close() }()
+	in, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = in.Close() }()
+	peer, err := proc.UnixPeer(in.(*net.UnixConn))
+	if err != nil || peer.ID.PID != os.Getpid() || !peer.ID.Lives() || peer.Sight != proc.Seen {
+		t.Errorf("%+v %v", peer, err)
+	}
+}
+
+func TestANumberThatIsUsedAgainIsAnotherProcess(t *testing.T) {
+	own, ok := proc.Read(os.Getpid())
+	if !ok || !own.ID.Lives() || own.UID() != os.Getuid() || len(own.Args()) == 0 || proc.Boot() == "" {
+		t.Fatalf("%+v", own)
+	}
+	before := own.ID
+	before.Start--
+	if before.Lives() {
+		t.Error("a process that has ended is taken for the one that has its number now")
+	}
+	if now := proc.Now(); now < own.Start || proc.SecondsBetween(own.Start, now) > 24*3600 {
+		t.Errorf("started at %d, and it is %d", own.Start, now)
+	}
+}
