@@ -25,6 +25,9 @@ type Options struct {
 	// it did; nil keeps all bodies as they are. It is for credentials, which must not be kept.
 	Clean func(kind string, body []byte) ([]byte, bool)
 	Poll  time.Duration // how long a follower waits for a wake-up before it looks anyway; 0 is a second
+	// Alone says that nobody else writes to the database, as is right for a server on SQLite: entries
+	// that it has not written are then no entries of the ledger, and writes are refused.
+	Alone bool
 	Now   func() time.Time
 	Log   *slog.Logger
 }
@@ -43,6 +46,7 @@ type Ledger struct {
 	retention   time.Duration
 	clean       func(kind string, body []byte) ([]byte, bool)
 	poll        time.Duration
+	alone       bool
 	now         func() time.Time
 	log         *slog.Logger
 	key         key
@@ -73,6 +77,7 @@ type Ledger struct {
 func Open(ctx context.Context, o Options) (*Ledger, error) {
 	l := &Ledger{
 		db: o.DB, dir: o.Dir, retention: o.Retention, clean: o.Clean, poll: cmp.Or(o.Poll, pollEvery), now: o.Now, log: o.Log,
+		alone:       o.Alone,
 		projections: combine(o.Projections),
 		readHead:    1,
 		commitFor:   commitTimeout,

@@ -382,10 +382,10 @@ func (l *Ledger) attempt(batch []*request, guess *head) (n int, err error) {
 	return n, nil
 }
 
-// foreignHead refuses writes from now on if the head of a SQLite database is not where our last batch
-// has left it: another process has put entries into the ledger.
+// foreignHead refuses writes from now on if the head of a database that is ours alone is not where our
+// last batch has left it: another process has put entries into the ledger.
 func (l *Ledger) foreignHead(at head) error {
-	if l.db.Name() != "sqlite" || l.lastHead.seq == 0 || l.lastHead.seq == at.seq {
+	if !l.alone || l.lastHead.seq == 0 || l.lastHead.seq == at.seq {
 		return nil
 	}
 	err := fault.New(fault.LedgerMismatch,

@@ -133,7 +133,7 @@ func (c *core) open(ctx context.Context, config *Config, more []protocol.Protoco
 	}
 	c.Ledger, err = ledger.Open(ctx, ledger.Options{
 		DB: c.DB, Dir: config.Data, Now: c.Now, Origin: origin(config), Projections: Projections(more...),
-		Retention: config.Retention, Clean: clean, Log: c.Log,
+		Retention: config.Retention, Clean: clean, Alone: c.DB.Name() == "sqlite", Log: c.Log,
 	})
 	if err != nil {
 		return err
