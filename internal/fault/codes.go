@@ -36,6 +36,7 @@ const (
 	SchemaNewer        Code = "schema_newer"
 	OutcomeUnknown     Code = "outcome_unknown"
 	LedgerMismatch     Code = "ledger_mismatch"
+	StateMismatch      Code = "state_mismatch"
 	UnrecordedWrite    Code = "unrecorded_write"
 	VerificationFailed Code = "verification_failed"
 	Stopping           Code = "stopping"
@@ -142,6 +143,11 @@ var Catalogue = []Meaning{
 		LedgerMismatch, 503,
 		"The ledger in the database is not the one that was signed. Writes are " +
 			"refused until an operator has looked into it.",
+	},
+	{
+		StateMismatch, 503,
+		"A table in the database is not what the ledger says: somebody has changed it by hand. What it says counts for " +
+			"nothing until `signalbox ledger rebuild` has repaired it; `details.table` names it.",
 	},
 	{Stopping, 503, "The server is stopping. Nothing was changed; try again."},
 	{Overloaded, 429, "Too many writes are waiting. Nothing was changed; try again."},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"time"
 
 	"signalbox/internal/ledger"
@@ -152,7 +153,7 @@ func (a *Approval) Open(tx *ledger.Tx, past string, record func()) (*Approval, e
 // appends the protocol's entry, whose apply function calls TakeUse. It is ErrSpent, and nothing
 // is recorded, if the approval is no longer valid. What was held may be released only after
 // the transaction has committed.
-func (a Asked) Use(tx *ledger.Tx, by *Gate, record func()) error {
+func (g *Gates) Use(tx *ledger.Tx, a Asked, by *Gate, record func()) error {
 	found, err := a.Find(tx)
 	switch {
 	case err != nil:
@@ -160,9 +161,41 @@ func (a Asked) Use(tx *ledger.Tx, by *Gate, record func()) error {
 	case found == nil || found.Gate != by.ID || by.Status != Approved || found.Spent(*by.ResolvedAt, tx.Now()):
 		return ErrSpent
 	}
+	if err := g.proveApproval(tx.Prover(), found, by); err != nil {
+		return err
+	}
 	record()
 	return nil
 }
+
+// ReadApproval reads the approval that a gate has given for what is asked from a protocol's entries, with the uses
+// that are left; nil if they have none.
+type ReadApproval func(p ledger.Prover, a Asked, by *Gate) (*Approval, error)
+
+// ProveApprovals registers how the approvals of a protocol are proved. Call it before Run; the map is not locked.
+func (g *Gates) ProveApprovals(protocol string, read ReadApproval) { g.readApproval[protocol] = read }
+
+// proveApproval checks that the entries of the protocol say what the row says. Times to forget it by are not
+// compared: they make it good for less.
+func (g *Gates) proveApproval(p ledger.Prover, found *Approval, by *Gate) error {
+	read := g.readApproval[by.Origin.Protocol]
+	if read == nil {
+		return fmt.Errorf("nobody proves the approvals of %s", by.Origin.Protocol)
+	}
+	proven, err := read(p, found.Asked, by)
+	if err != nil {
+		return err
+	}
+	if proven == nil || proven.Asked != found.Asked || proven.Gate != found.Gate || proven.Window != found.Window ||
+		proven.Uses != found.Uses {
+		return p.Contradicts("gate_approval", found.Gate, "the ledger has no such approval by the gate %s", found.Gate)
+	}
+	return nil
+}
+
+// Held is a number before all entries that a protocol has recorded about the gate: it records what is held in the
+// transaction that opens the gate, with a few entries at most.
+func (g *Gate) Held() int64 { return g.opened - int64(len(g.Unshown)) - 20 }
 
 // SetApproval stores an approval in place of an earlier one for the same request, and drops
 // those that are forgotten at that time. It is for apply functions, so at is the time of the

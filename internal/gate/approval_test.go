@@ -54,6 +54,25 @@ func askingProjection() ledger.Projection {
 	}}
 }
 
+// readAsking reads the approval from the entries of the protocol.
+func readAsking(p ledger.Prover, a gate.Asked, by *gate.Gate) (found *gate.Approval, err error) {
+	asked, err := p.Entries(ledger.Query{After: by.Held(), Subject: a.Key, Kinds: []string{"test.asked"}})
+	for i := 0; i < len(asked) && err == nil; i++ {
+		var b *asking
+		if b, err = ledger.Read[asking](&asked[i]); err == nil && b.Gate == by.ID {
+			found = b.approval()
+		}
+	}
+	if err != nil || found == nil {
+		return nil, err
+	}
+	used, err := p.Entries(ledger.Query{Subject: by.ID, Kinds: []string{"test.used"}})
+	for range used {
+		found = found.Used()
+	}
+	return found, err
+}
+
 // ask opens an approval unless there is one, and answers with the one that stands.
 func (n *node) ask(a asking, past string) (*gate.Approval, error) {
 	a.Gate = gate.NewID()
@@ -80,7 +99,7 @@ func (n *node) ask(a asking, past string) (*gate.Approval, error) {
 func (n *node) use(asked gate.Asked, g gate.Gate) (at time.Time, err error) {
 	err = n.Ledger.Write(context.Background(), func(tx *ledger.Tx) error {
 		at = tx.Now()
-		return asked.Use(tx, &g, func() {
+		return n.gates.Use(tx, asked, &g, func() {
 			tx.Append(ledger.Event{
 				Workspace: "default", Kind: "test.used", Actor: "agent:x", Subject: g.ID,
 				Body: &asking{Asked: asked, Gate: g.ID},

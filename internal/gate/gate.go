@@ -197,8 +197,9 @@ type Gates struct {
 	roster *roster.Roster
 	log    *slog.Logger
 
-	onResolved map[string]func(*ledger.Tx, Gate) error
-	base       string // where people reach the server; see LinkTo
+	onResolved   map[string]func(*ledger.Tx, Gate) error
+	readApproval map[string]ReadApproval
+	base         string // where people reach the server; see LinkTo
 
 	waiters *ledger.Waiters // for the resolution of a gate, by its id
 }
@@ -213,7 +214,7 @@ func New(db *store.DB, l *ledger.Ledger, r *roster.Roster, log *slog.Logger) *Ga
 	}
 	return &Gates{
 		db: db, ledger: l, roster: r, log: log, onResolved: map[string]func(*ledger.Tx, Gate) error{},
-		waiters: l.Waiters(resolved),
+		readApproval: map[string]ReadApproval{}, waiters: l.Waiters(resolved),
 	}
 }
 

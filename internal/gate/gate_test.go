@@ -50,6 +50,7 @@ func start(t testing.TB, address, dir string) *node {
 	log := slog.New(slog.DiscardHandler)
 	n.roster = roster.New(roster.Options{DB: n.DB, Ledger: n.Ledger, Now: n.Now, Log: log, Provider: "signalbox.local"})
 	n.gates = gate.New(n.DB, n.Ledger, n.roster, log)
+	n.gates.ProveApprovals("test", readAsking)
 	n.Run(clock.New(n.DB, n.Ledger, n.Now, log, n.gates.Handlers()).Run)
 	n.Must(n.roster.Bootstrap(t.Context()))
 	return n

@@ -16,6 +16,12 @@ const (
 	ladderTimer = "gate.ladder"
 )
 
+// The kinds of entries about an operator's votes, whose name is the subject.
+const (
+	kindDelegated   = "delegation.granted"
+	kindUndelegated = "delegation.ended"
+)
+
 // The bodies of the entries about a gate, whose id is the subject.
 type (
 	voted struct {
@@ -65,13 +71,13 @@ func Projection() ledger.Projection {
 		),
 		Erasable: []string{kindReceipt},
 		Apply: map[string]ledger.Apply{
-			"gate.opened":        applyOpened,
-			"gate.voted":         ledger.ApplyBody(applyVoted),
-			"gate.resolved":      ledger.TryBody(applyResolved),
-			"gate.escalated":     ledger.ApplyBody(applyEscalated),
-			kindReceipt:          applyReceipt,
-			"delegation.granted": ledger.ApplyBody(applyDelegated),
-			"delegation.ended": ledger.ApplyBody(func(tx *store.Tx, e *ledger.Entry, b *delegated) {
+			"gate.opened":    applyOpened,
+			"gate.voted":     ledger.ApplyBody(applyVoted),
+			"gate.resolved":  ledger.TryBody(applyResolved),
+			"gate.escalated": ledger.ApplyBody(applyEscalated),
+			kindReceipt:      applyReceipt,
+			kindDelegated:    ledger.ApplyBody(applyDelegated),
+			kindUndelegated: ledger.ApplyBody(func(tx *store.Tx, e *ledger.Entry, b *delegated) {
 				tx.Exec("DELETE FROM delegation WHERE operator = $1 AND delegate = $2", e.Subject, b.Delegate)
 			}),
 		},

@@ -1,10 +1,10 @@
 package gate
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"database/sql"
-	"errors"
 	"slices"
 	"time"
 
@@ -73,28 +73,122 @@ func addVotes(gates []Gate, query store.Query) error {
 		store.Marks(1, len(ids))+") ORDER BY at, operator", ids...)
 }
 
-// Get reads one gate.
+// Get reads one gate, with its votes and how it was decided, from its entries. A decision that only stands in a
+// table is none: the gate is then refused with state_mismatch, whatever the table says.
 func (g *Gates) Get(ctx context.Context, gateID string) (Gate, error) {
-	return readGate(gateID, func(text string, args []any, dest ...any) error {
-		return g.db.QueryRow(ctx, text, args, dest...)
-	}, g.db.Reading(ctx))
+	return readGate(g.ledger.Prover(ctx), gateID)
 }
 
 // load reads a gate inside a transaction.
-func load(tx *ledger.Tx, gateID string) (Gate, error) { return readGate(gateID, tx.QueryRow, tx.Query) }
+func load(tx *ledger.Tx, gateID string) (Gate, error) { return readGate(tx.Prover(), gateID) }
 
-// readGate reads a gate with its votes.
-func readGate(gateID string, row func(text string, args []any, dest ...any) error, rows store.Query) (Gate, error) {
-	found, err := scanGate(func(dest ...any) error { return row(selectGate+byID, []any{gateID}, dest...) })
-	if errors.Is(err, sql.ErrNoRows) {
-		return found, noGate(gateID)
+// aboutGate selects the entries that a gate follows from.
+func aboutGate(gateID string) ledger.Query {
+	return ledger.Query{Subject: gateID, Kinds: []string{"gate.opened", "gate.voted", "gate.resolved"}}
+}
+
+// readGate reads a gate from its entries, and the row that says how it was resolved in the same statement, since
+// the two have to agree.
+func readGate(p ledger.Prover, gateID string) (found Gate, err error) {
+	var row *resolvedRow
+	found.Status, found.Votes = Pending, []Vote{}
+	err = store.Each(p.Query, func(scan store.Scan) error {
+		at, e, err := scanAbout(scan)
+		if err == nil {
+			err = p.Check(aboutGate(gateID), &e)
+		}
+		if err == nil && e.Kind == "gate.opened" && found.opened == 0 {
+			row = at
+		}
+		if err != nil {
+			return err
+		}
+		return found.follow(&e)
+	}, `SELECT r.status, r.resolved_at, r.resolved_by, r.cause, r.note, r.modified, `+ledger.EntryColumns+fromEntry+
+		" WHERE e.subject = $1 AND e.subject <> '' AND e.kind IN ('gate.opened', 'gate.voted', 'gate.resolved') "+
+		"ORDER BY e.seq", gateID)
+	switch {
+	case err != nil:
+		return Gate{}, err
+	case found.opened == 0:
+		return Gate{}, noGate(gateID)
+	case !row.says(&found):
+		return Gate{}, p.Contradicts("gate_resolved", gateID, "the gate %s is %s there, and %s in the ledger", gateID,
+			row.status(), found.Status)
 	}
-	if err != nil {
-		return found, err
+	return found, nil
+}
+
+// resolvedRow is a row of gate_resolved, nil for none.
+type resolvedRow struct {
+	Resolution
+	at int64
+}
+
+// scanAbout reads an entry about a gate, and the row that belongs to the one that opened it.
+func scanAbout(scan store.Scan) (*resolvedRow, ledger.Entry, error) {
+	var status, by, cause, note sql.NullString
+	var at sql.NullInt64
+	var modified []byte
+	var row ledger.Row
+	if err := scan(row.After(&status, &at, &by, &cause, &note, &modified)...); err != nil {
+		return nil, ledger.Entry{}, err
 	}
-	one := []Gate{found}
-	err = addVotes(one, rows)
-	return one[0], err
+	e, err := row.Entry()
+	if !status.Valid {
+		return nil, e, err
+	}
+	return &resolvedRow{Resolution{
+		Status: Status(status.String), By: by.String, Cause: Cause(cause.String), Note: note.String, Modified: modified,
+	}, at.Int64}, e, err
+}
+
+func (r *resolvedRow) status() Status {
+	if r == nil {
+		return Pending
+	}
+	return r.Status
+}
+
+// says reports whether the row says what the entries say.
+func (r *resolvedRow) says(g *Gate) bool {
+	if r == nil || g.ResolvedAt == nil {
+		return r == nil && g.ResolvedAt == nil
+	}
+	return r.Status == g.Status && r.at == g.ResolvedAt.UnixMicro() && r.By == g.ResolvedBy && r.Cause == g.Cause &&
+		r.Note == g.Note && bytes.Equal(r.Modified, g.Modified)
+}
+
+// follow takes over what an entry about the gate says. The first that opens it counts, and the first that resolves
+// it.
+func (g *Gate) follow(e *ledger.Entry) error {
+	switch {
+	case e.Kind == "gate.opened" && g.opened == 0:
+		return g.fill(e)
+	case e.Kind == "gate.voted" && g.opened > 0:
+		b, err := ledger.Read[voted](e)
+		if err == nil {
+			g.Votes = append(g.Votes, b.vote(e))
+		}
+		return err
+	case e.Kind == "gate.resolved" && g.opened > 0 && g.ResolvedAt == nil:
+		b, err := ledger.Read[Resolution](e)
+		if err == nil {
+			at := e.At
+			g.Status, g.Cause, g.ResolvedAt, g.ResolvedBy, g.Note = b.Status, b.Cause, &at, b.By, b.Note
+			g.Modified = b.Modified
+		}
+		return err
+	}
+	return nil
+}
+
+// vote is a vote as its entry has it.
+func (b *voted) vote(e *ledger.Entry) Vote {
+	return Vote{
+		Operator: b.Operator, CastBy: b.CastBy, Approve: b.Approve, Note: b.Note, Modified: b.Modified, Digest: b.Digest,
+		At: e.At,
+	}
 }
 
 func noGate(gateID string) error {

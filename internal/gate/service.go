@@ -2,8 +2,6 @@ package gate
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 	"strings"
 	"time"
 
@@ -131,10 +129,8 @@ func voter(tx *ledger.Tx, by roster.Identity, name string) (roster.Person, error
 	if name == "" || name == by.Name {
 		return roster.Person{ID: by.ID, Name: by.Name, Role: by.Role}, nil
 	}
-	var until int64
-	err := tx.QueryRow("SELECT until_at FROM delegation WHERE operator = $1 AND delegate = $2", []any{name, by.Name},
-		&until)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+	until, err := delegatedUntil(tx.Prover(), name, by.Name)
+	if err != nil {
 		return roster.Person{}, err
 	}
 	if tx.Now().UnixMicro() >= until {
@@ -142,6 +138,29 @@ func voter(tx *ledger.Tx, by roster.Identity, name string) (roster.Person, error
 			fault.New(fault.Forbidden, "%s has no valid delegation to %s.", name, by.Name)
 	}
 	return roster.FindOperator(tx, name)
+}
+
+// delegatedUntil is until when one operator may cast the votes of another, as the entries say; 0 for never.
+func delegatedUntil(p ledger.Prover, operator, delegate string) (until int64, err error) {
+	rows, err := store.All(p.Query, func(scan store.Scan) (until int64, err error) {
+		err = scan(&until)
+		return until, err
+	}, "SELECT until_at FROM delegation WHERE operator = $1 AND delegate = $2", operator, delegate)
+	if err != nil || len(rows) == 0 {
+		return 0, err
+	}
+	entries, err := p.Entries(ledger.Query{Subject: operator, Kinds: []string{kindDelegated, kindUndelegated}})
+	for i := 0; i < len(entries) && err == nil; i++ {
+		var b *delegated
+		if b, err = ledger.Read[delegated](&entries[i]); err == nil && b.Delegate == delegate {
+			until = b.Until // 0 where it ended
+		}
+	}
+	if err == nil && until != rows[0] {
+		err = p.Contradicts("delegation", operator+" "+delegate, "the ledger has no such delegation of %s to %s", operator,
+			delegate)
+	}
+	return until, err
 }
 
 // Admits says why an operator's own vote would be refused, nil if it would be accepted at
@@ -255,6 +274,9 @@ func (g *Gates) expire(tx *ledger.Tx, t clock.Timer) error {
 	if err != nil || found.Status != Pending {
 		return err
 	}
+	if found.ExpiresAt == nil || tx.Now().Before(*found.ExpiresAt) {
+		return g.ledger.Contradicts("timer", t.Kind+" "+t.Subject, "the gate %s does not expire yet", t.Subject)
+	}
 	return g.resolve(tx, found, "system",
 		Resolution{Status: found.OnExpiry, By: "expiry", Cause: ByExpiry, Note: "Gate expired"})
 }
@@ -298,7 +320,7 @@ func (g *Gates) Delegate(ctx context.Context, by roster.Identity, delegate strin
 			return err
 		}
 		tx.Append(ledger.Event{
-			Kind: "delegation.granted", Actor: by.Actor(), Subject: by.Name,
+			Kind: kindDelegated, Actor: by.Actor(), Subject: by.Name,
 			Body: delegated{delegate, until.UnixMicro()},
 		})
 		return nil
@@ -309,7 +331,7 @@ func (g *Gates) Delegate(ctx context.Context, by roster.Identity, delegate strin
 func (g *Gates) Undelegate(ctx context.Context, by roster.Identity, delegate string) error {
 	return g.ledger.Write(ctx, func(tx *ledger.Tx) error {
 		tx.Append(ledger.Event{
-			Kind: "delegation.ended", Actor: by.Actor(), Subject: by.Name,
+			Kind: kindUndelegated, Actor: by.Actor(), Subject: by.Name,
 			Body: delegated{Delegate: delegate},
 		})
 		return nil

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"signalbox/internal/gate"
@@ -132,6 +133,28 @@ func (s *stepHead) approval(session string) *gate.Approval {
 	}
 }
 
+// readApproval reads the approval of a step from the entries of its session.
+func readApproval(p ledger.Prover, a gate.Asked, by *gate.Gate) (found *gate.Approval, err error) {
+	session := strings.TrimPrefix(a.Key, Name+":")
+	entries, err := p.Entries(ledger.Query{
+		After: by.Held(), Trace: traceOf(a.Agent, session), Kinds: []string{kindHeld, kindSettled},
+	})
+	for i := 0; i < len(entries) && err == nil; i++ {
+		if entries[i].Kind == kindHeld {
+			var held *step
+			if held, err = ledger.Read[step](&entries[i]); err == nil && held.Gate == by.ID {
+				found = held.approval(session)
+			}
+			continue
+		}
+		var used *settled
+		if used, err = ledger.Read[settled](&entries[i]); err == nil && used.Gate == by.ID && used.Used && found != nil {
+			found = found.Used()
+		}
+	}
+	return found, err
+}
+
 // settleStep answers with the outcome of a gate. The use of an approval and the record
 // of the answer are one transaction (AHP-43); with gate.ErrSpent neither has happened.
 func (h *Harness) settleStep(ctx context.Context, s *heldStep, g *gate.Gate) (wire.Raw, error) {
@@ -154,7 +177,7 @@ func (h *Harness) settleStep(ctx context.Context, s *heldStep, g *gate.Gate) (wi
 			})
 		}
 		if body.Used {
-			return s.asked.Use(tx, g, record)
+			return h.core.Gates.Use(tx, s.asked, g, record)
 		}
 		record()
 		return nil

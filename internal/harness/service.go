@@ -111,6 +111,7 @@ func New(core protocol.Core, c Config) *Harness {
 		c.SocketAgent = "local"
 	}
 	h := &Harness{Config: c, Knowledge: knowledge.New(core.DB, core.Ledger), core: core, calls: handlerClient()}
+	core.Gates.ProveApprovals(Name, readApproval)
 	h.notes.init()
 	return h
 }

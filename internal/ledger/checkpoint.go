@@ -215,8 +215,15 @@ func (l *Ledger) Checkpoint(ctx context.Context) error {
 	if err := ReplaceFile(filepath.Join(l.dir, CheckpointFile), string(c.note), 0o644); err != nil {
 		return err
 	}
-	l.signed = c
+	l.setSigned(c)
 	return nil
+}
+
+// setSigned makes c the checkpoint that entries are proved against. The caller holds building.
+func (l *Ledger) setSigned(c checkpoint) {
+	l.signed = c
+	l.covered.Store(&c)
+	l.leaves.trim(c.size)
 }
 
 // nextCheckpoint signs the tree as it is. LED-22: it never signs one that contradicts the

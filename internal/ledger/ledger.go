@@ -21,13 +21,13 @@ type Options struct {
 	Origin      string // the log's name in checkpoints, used when the key is made
 	Projections []Projection
 	Retention   time.Duration // how long bodies are kept; 0 is for ever
+	// Alone says that no other process writes to the database: an entry that this one has not committed is then
+	// forged, before it is signed.
+	Alone bool
 	// Clean changes the body of an entry of a kind before it is hashed and stored, and reports whether
 	// it did; nil keeps all bodies as they are. It is for credentials, which must not be kept.
 	Clean func(kind string, body []byte) ([]byte, bool)
 	Poll  time.Duration // how long a follower waits for a wake-up before it looks anyway; 0 is a second
-	// Alone says that nobody else writes to the database, as is right for a server on SQLite: entries
-	// that it has not written are then no entries of the ledger, and writes are refused.
-	Alone bool
 	Now   func() time.Time
 	Log   *slog.Logger
 }
@@ -64,11 +64,16 @@ type Ledger struct {
 	signal  chan struct{} // closed and replaced when there are new entries
 	waiters []*Waiters    // only added to
 
-	building sync.Mutex // held while the tree is extended
-	signed   checkpoint // the newest one this node has signed or seen; under building
+	building sync.Mutex                 // held while the tree is extended
+	signed   checkpoint                 // the newest one this node has signed or seen; under building
+	covered  atomic.Pointer[checkpoint] // signed, for those who prove entries meanwhile
 	mismatch atomic.Pointer[error]
 	stats    stats
 	recent   recent
+
+	leaves         leaves
+	found          int64 // the last entry at Open
+	contradictions contradictions
 }
 
 // Open opens the ledger in a migrated database, makes its key if it is new, and
@@ -85,6 +90,8 @@ func Open(ctx context.Context, o Options) (*Ledger, error) {
 		queue:       make(chan *request, maxQueue),
 		stopped:     make(chan struct{}),
 		signal:      make(chan struct{}),
+
+		contradictions: contradictions{queue: make(chan Contradiction, 256)},
 	}
 	if l.now == nil {
 		l.now = time.Now
@@ -96,7 +103,12 @@ func Open(ctx context.Context, o Options) (*Ledger, error) {
 	if l.key, err = openKey(ctx, o); err != nil {
 		return nil, err
 	}
-	return l, l.compareWithFile(ctx)
+	if err := l.compareWithFile(ctx); err != nil {
+		return nil, err
+	}
+	l.setSigned(l.signed)
+	err = l.db.Read.QueryRowContext(ctx, "SELECT coalesce(max(seq), 0) FROM ledger_entry").Scan(&l.found)
+	return l, err
 }
 
 // Run does the ledger's work until ctx ends: it commits, builds the tree, signs,
@@ -109,6 +121,7 @@ func (l *Ledger) Run(ctx context.Context) error {
 	g.Go(func() error { l.wakeLoop(background); return nil })
 	g.Go(func() error { l.checkpointLoop(background); return nil })
 	g.Go(func() error { l.retentionLoop(background); return nil })
+	g.Go(func() error { l.contradictionLoop(background); return nil })
 	g.Go(func() error {
 		l.commitLoop(ctx)
 		stop() // the others go on until the last entry is in

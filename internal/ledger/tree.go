@@ -35,6 +35,7 @@ type tiles struct {
 	db    reader
 	tiles map[[2]int64][]byte
 	fresh map[int64]tlog.Hash
+	check func(seq int64, leaf tlog.Hash) error // of a record before it is added; nil for none
 }
 
 func newTiles(ctx context.Context, db reader) *tiles {
@@ -112,7 +113,13 @@ func (t *tiles) extend(size int64) (int64, error) {
 		if seq != next {
 			return 0, gap(next, seq)
 		}
-		records = append(records, tlog.RecordHash(rec))
+		leaf := tlog.RecordHash(rec)
+		if t.check != nil {
+			if err := t.check(seq, leaf); err != nil {
+				return 0, err
+			}
+		}
+		records = append(records, leaf)
 	}
 	if err := rows.Err(); err != nil {
 		return 0, err
@@ -136,6 +143,10 @@ func (l *Ledger) build(ctx context.Context) (size int64, root tlog.Hash, err err
 			return 0, root, err
 		}
 		t := newTiles(ctx, l.db.Read)
+		t.check = func(seq int64, leaf tlog.Hash) error {
+			known, ok := l.leaves.get(seq)
+			return l.checkLeaf(seq, leaf, known, ok)
+		}
 		to, err := t.extend(from)
 		if err != nil {
 			return 0, root, err

@@ -364,11 +364,15 @@ func (l *Ledger) attempt(batch []*request, guess *head) (n int, err error) {
 		st.Rollback()
 	} else {
 		moveHead(st, before, tx.head)
+		l.leaves.commit(tx.appended)
 		unknown, err := st.Commit(true)
 		if unknown {
 			err = l.settle(tx.appended[len(tx.appended)-1], err)
 		}
 		if err != nil {
+			if !l.alone { // alone, its numbers are taken by the next batch
+				l.leaves.drop(tx.appended)
+			}
 			return n, err
 		}
 		l.lastHead = tx.head

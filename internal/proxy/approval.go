@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"signalbox/internal/gate"
+	"signalbox/internal/ledger"
 )
 
 // askedAs is what an approval is bound to: calls of the agent with this fingerprint.
@@ -20,6 +21,34 @@ func (b *held) approval(fingerprint string, opened time.Time) *gate.Approval {
 		Asked: askedAs(b.Agent, fingerprint), Gate: b.Gate, Window: micros(b.GoodFor), Uses: gate.UsesOf(b.Uses, b.Once),
 		Until: b.until(opened),
 	}
+}
+
+// readApproval reads the approval of a call from the entries about it.
+func readApproval(p ledger.Prover, a gate.Asked, by *gate.Gate) (found *gate.Approval, err error) {
+	entries, err := p.Entries(ledger.Query{After: by.Held(), Subject: a.Digest, Kinds: []string{kindHeld, kindReleased}})
+	if err != nil {
+		return nil, err
+	}
+	back, err := p.Entries(ledger.Query{Subject: by.ID, Kinds: []string{kindReturned}})
+	for i := 0; i < len(entries) && err == nil; i++ {
+		if entries[i].Kind == kindHeld {
+			var b *held
+			if b, err = ledger.Read[held](&entries[i]); err == nil && b.Gate == by.ID && b.Agent == a.Agent {
+				found = b.approval(a.Digest, entries[i].At)
+			}
+			continue
+		}
+		var b *released
+		if b, err = ledger.Read[released](&entries[i]); err == nil && b.Gate == by.ID && !b.Again && found != nil {
+			found = found.Used()
+		}
+	}
+	for range back {
+		if found != nil {
+			found = found.Returned()
+		}
+	}
+	return found, err
 }
 
 // until is when the approval may be forgotten: the gate has been decided or has expired by then, and

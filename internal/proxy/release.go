@@ -103,7 +103,7 @@ func (x *exchange) useApproval(g *gate.Gate, again bool) error {
 			record()
 			return nil
 		}
-		return askedAs(x.who.ID, x.fp).Use(tx, g, record)
+		return x.p.core.Gates.Use(tx, askedAs(x.who.ID, x.fp), g, record)
 	})
 }
 

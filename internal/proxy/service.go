@@ -112,6 +112,7 @@ func New(core protocol.Core, o Options) (*Proxy, error) {
 		return nil, err
 	}
 	p.recorder = newRecorder(p)
+	core.Gates.ProveApprovals(Name, readApproval)
 	core.Gates.OnResolved(Name, p.queueCallback)
 	return p, nil
 }

@@ -262,6 +262,9 @@ func (tx *Tx) QueryRow(query string, args []any, dest ...any) error {
 	return err
 }
 
+// Context is the one that the transaction was begun with.
+func (tx *Tx) Context() context.Context { return tx.ctx }
+
 // Err is the error that has made the transaction useless, if there is one.
 func (tx *Tx) Err() error { return tx.err }
 

@@ -132,10 +132,7 @@ func applyPlans(tx *store.Tx, e *ledger.Entry, b *recorded) error {
 		tx.Exec("INSERT INTO task_plan (workspace, msg_id, task_id, agent, digest, gate, state, seq) "+
 			"VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
 			e.Workspace, p.MsgID, e.Subject, p.Agent, p.Digest, p.Gate, string(amp.PlanWaiting), e.Seq)
-		gate.SetApproval(tx, &gate.Approval{
-			Asked: askedFor(e.Workspace, e.Subject, p.Agent, p.Digest), Gate: p.Gate,
-			Window: time.Duration(b.GoodFor) * time.Microsecond, Uses: 1,
-		}, e.At)
+		gate.SetApproval(tx, b.planApproval(e.Workspace, e.Subject), e.At)
 		return nil
 	}
 	for _, c := range b.Plans {
@@ -145,6 +142,31 @@ func applyPlans(tx *store.Tx, e *ledger.Entry, b *recorded) error {
 		gate.TakeUse(tx, b.Release)
 	}
 	return nil
+}
+
+// planApproval is the approval that a dispatch waits for, as the entry that keeps it says.
+func (b *recorded) planApproval(workspace, taskID string) *gate.Approval {
+	p := b.Lost.Plan
+	return &gate.Approval{
+		Asked: askedFor(workspace, taskID, p.Agent, p.Digest), Gate: p.Gate,
+		Window: time.Duration(b.GoodFor) * time.Microsecond, Uses: 1,
+	}
+}
+
+// readApproval reads the approval of a plan from the entries of its task.
+func readApproval(p ledger.Prover, _ gate.Asked, by *gate.Gate) (found *gate.Approval, err error) {
+	entries, err := p.Entries(ledger.Query{Trace: by.Trace, Kinds: []string{kindKept, kinds[amp.TypeDispatch]}})
+	for i := 0; i < len(entries) && err == nil; i++ {
+		e, b := &entries[i], new(recorded)
+		switch err = e.Decode(b); {
+		case err != nil:
+		case e.Kind == kindKept && b.Lost.Plan.Gate == by.ID:
+			found = b.planApproval(e.Workspace, e.Subject)
+		case e.Kind != kindKept && b.Release == by.ID && found != nil:
+			found = found.Used()
+		}
+	}
+	return found, err
 }
 
 // readDecision reads what a coordinator hears of its plan.
@@ -291,7 +313,7 @@ func (w *work) release(p approvedPlan, refusal *amp.Refusal) error {
 	if refusal == nil {
 		var err error
 		asked := askedFor(p.workspace, p.taskID, p.agent, p.digest)
-		used := asked.Use(w.tx, w.gate, func() { err = w.record(next, out, nil) })
+		used := w.tasks.core.Gates.Use(w.tx, asked, w.gate, func() { err = w.record(next, out, nil) })
 		if err != nil || used == nil {
 			return errors.Join(err, w.receipt(true, p.taskID+" was dispatched."))
 		}

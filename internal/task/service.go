@@ -67,6 +67,7 @@ func New(core protocol.Core, o Options) *Tasks {
 		return ""
 	}
 	s := &Tasks{Options: o, core: core, news: core.Ledger.Waiters(ours), told: core.Ledger.Waiters(instructions)}
+	core.Gates.ProveApprovals(Name, readApproval)
 	core.Gates.OnResolved(Name, s.applyDecision)
 	return s
 }
