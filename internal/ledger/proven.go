@@ -91,7 +91,8 @@ func (p Prover) Contradicts(table, row, detail string, args ...any) error {
 func (q Query) selects(e *Entry) bool {
 	has := func(want, is string) bool { return want == "" || want == is }
 	return e.Seq > q.After && has(q.Workspace, e.Workspace) && has(q.Subject, e.Subject) && has(q.Trace, e.Trace) &&
-		(q.UpTo == 0 || e.Seq <= q.UpTo) && (len(q.Kinds) == 0 || slices.Contains(q.Kinds, e.Kind))
+		(q.UpTo == 0 || e.Seq <= q.UpTo) && (len(q.Kinds) == 0 || slices.Contains(q.Kinds, e.Kind)) &&
+		(len(q.Subjects) == 0 || slices.Contains(q.Subjects, e.Subject))
 }
 
 // prove checks an entry against what this process knows of its leaf, or else against the root of the newest

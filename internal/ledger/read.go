@@ -30,6 +30,7 @@ type Query struct {
 	Workspace string
 	Kinds     []string
 	Subject   string
+	Subjects  []string // one of these
 	Trace     string
 	Newest    bool // the last entries instead of the first; still in order
 }
@@ -53,6 +54,10 @@ func (q Query) text() (string, []any) {
 	// The indexes have what is not empty, and SQLite uses them only for who says so.
 	if q.Subject != "" {
 		where.And("subject <> '' AND subject = %s", q.Subject)
+	}
+	if len(q.Subjects) > 0 {
+		where.And("subject <> ''")
+		where.In("subject", q.Subjects)
 	}
 	if q.Trace != "" {
 		where.And("trace <> '' AND trace = %s", q.Trace)

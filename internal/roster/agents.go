@@ -94,7 +94,7 @@ func (r *Roster) AddAgent(ctx context.Context, by Identity, n NewAgent) (Agent, 
 			issue(tx, by, n.Workspace, fresh.ID, &keys[i])
 			keys[i].Key.Agent, keys[i].Key.Workspace = n.Name, n.Workspace
 		}
-		a, err = r.agent(tx.Query, n.Workspace, fresh.ID)
+		a, err = r.agent(tx.Prover(), n.Workspace, fresh.ID)
 		return err
 	})
 	return a, keys, err
@@ -176,7 +176,7 @@ func (r *Roster) ChangeAgent(ctx context.Context, by Identity, workspace, name s
 			return err
 		}
 		change.append(tx, by, found)
-		a, err = r.agent(tx.Query, workspace, found.ID)
+		a, err = r.agent(tx.Prover(), workspace, found.ID)
 		return err
 	})
 	return a, err
@@ -245,7 +245,7 @@ func (c parsedChange) append(tx *ledger.Tx, by Identity, a Agent) {
 
 // Grant gives an agent a level of trust, in the caller's transaction.
 func (r *Roster) Grant(tx *ledger.Tx, actor, workspace, agentID, trust string) error {
-	a, err := r.agent(tx.Query, workspace, agentID)
+	a, err := r.agent(tx.Prover(), workspace, agentID)
 	if err != nil {
 		return err
 	}
@@ -286,7 +286,7 @@ func (r *Roster) Suspend(ctx context.Context, by Identity, workspace, name, reas
 			body.Until = until.UnixMicro()
 		}
 		suspend(tx, by.Actor(), found, body)
-		a, err = r.agent(tx.Query, workspace, found.ID)
+		a, err = r.agent(tx.Prover(), workspace, found.ID)
 		return err
 	})
 	return a, err
@@ -302,7 +302,7 @@ func suspend(tx *ledger.Tx, actor string, a Agent, body agentSuspended) {
 // holds when it is written.
 func (r *Roster) onAgent(ctx context.Context, workspace, name string, fn func(*ledger.Tx, Agent) error) error {
 	return r.Write(ctx, func(tx *ledger.Tx) error {
-		a, err := r.agent(tx.Query, workspace, name)
+		a, err := r.agent(tx.Prover(), workspace, name)
 		if err != nil {
 			return err
 		}

@@ -17,7 +17,7 @@ func (r *Roster) Authenticate(ctx context.Context, secret string) (Identity, err
 	h, found, round := r.cache.find(hash)
 	if !found {
 		var err error
-		if h, err = r.holder(ctx, hash); err != nil {
+		if h, err = r.provenHolder(ctx, hash); err != nil {
 			return Identity{}, err
 		}
 		r.cache.put(hash, h, round)
@@ -90,6 +90,22 @@ const withHolder = `
 FROM access_key k LEFT JOIN agent a ON a.id = k.holder LEFT JOIN operator o ON o.id = k.holder
 LEFT JOIN owner w ON w.id = k.holder `
 
+// provenHolder reads a key and its holder, and checks that the ledger says the same of both.
+func (r *Roster) provenHolder(ctx context.Context, hash []byte) (h holding, err error) {
+	p := r.ledger.Prover(ctx)
+	agree, err := agreeing(func() (bool, error) {
+		if h, err = r.holder(ctx, hash); err != nil {
+			return false, err
+		}
+		f, k, err := prove(p, h.who.ID, h.who.KeyID)
+		return f.isOf(&h) && k.isOf(&h, hash), err
+	})
+	if err == nil && !agree {
+		err = contradicted(p, "access_key", h.who.KeyID, h.who.Name)
+	}
+	return h, err
+}
+
 // holder reads a key and its holder, an agent, an operator or an owner, in one query.
 func (r *Roster) holder(ctx context.Context, hash []byte) (h holding, err error) {
 	var kind KeyKind
@@ -124,27 +140,49 @@ func (r *Roster) Find(ctx context.Context, address string) (Identity, error) {
 	name := []byte("address:" + address)
 	h, found, round := r.cache.find(name)
 	if !found {
-		who := &h.who
-		var labels []byte
-		err := r.db.QueryRow(ctx,
-			`SELECT a.id, a.name, a.workspace, a.address, a.trust, a.labels, a.suspended, a.suspended_until, a.rate_limit, p.key
-FROM agent a LEFT JOIN agent_public_key p ON p.agent = a.id AND p.retired_at = 0
-WHERE a.address = $1 AND a.address <> ''`, []any{address},
-			&who.ID, &who.Name, &who.Workspace, &who.Address, &who.Trust, &labels, &who.Suspended, &h.suspendedUntil,
-			&who.RateLimit, (*[]byte)(&who.PublicKey))
-		if errors.Is(err, sql.ErrNoRows) {
-			return Identity{}, fault.New(fault.NotFound, "There is no agent with the address %.254s here.", address)
-		}
-		if err == nil {
-			err = wire.Unmarshal(labels, &who.Labels)
-		}
-		if err != nil {
+		var err error
+		if h, err = r.provenAddress(ctx, address); err != nil {
 			return Identity{}, err
 		}
-		who.Kind = HolderAgent
 		r.cache.put(name, h, round)
 	}
 	return h.identityAt(r.now().UnixMicro()), nil
+}
+
+// provenAddress finds the agent with an address, and checks that the ledger says the same of it.
+func (r *Roster) provenAddress(ctx context.Context, address string) (h holding, err error) {
+	p := r.ledger.Prover(ctx)
+	agree, err := agreeing(func() (bool, error) {
+		if h, err = r.addressed(ctx, address); err != nil {
+			return false, err
+		}
+		f, _, err := prove(p, h.who.ID, "")
+		return f.isOf(&h), err
+	})
+	if err == nil && !agree {
+		err = contradicted(p, "agent", h.who.ID, h.who.Name)
+	}
+	return h, err
+}
+
+// addressed reads the agent with an address.
+func (r *Roster) addressed(ctx context.Context, address string) (h holding, err error) {
+	who := &h.who
+	who.Kind = HolderAgent
+	var labels []byte
+	err = r.db.QueryRow(ctx,
+		`SELECT a.id, a.name, a.workspace, a.address, a.trust, a.labels, a.suspended, a.suspended_until, a.rate_limit, p.key
+FROM agent a LEFT JOIN agent_public_key p ON p.agent = a.id AND p.retired_at = 0
+WHERE a.address = $1 AND a.address <> ''`, []any{address},
+		&who.ID, &who.Name, &who.Workspace, &who.Address, &who.Trust, &labels, &who.Suspended, &h.suspendedUntil,
+		&who.RateLimit, (*[]byte)(&who.PublicKey))
+	if errors.Is(err, sql.ErrNoRows) {
+		return h, fault.New(fault.NotFound, "There is no agent with the address %.254s here.", address)
+	}
+	if err == nil {
+		err = wire.Unmarshal(labels, &who.Labels)
+	}
+	return h, err
 }
 
 // unknownKey is one error for keys that never existed and keys of removed holders.

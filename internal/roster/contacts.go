@@ -152,14 +152,21 @@ func addContacts(query store.Query, people []Person) error {
 // ByContact finds the operator with the contact. The channel must have authenticated the
 // person who uses it.
 func (r *Roster) ByContact(ctx context.Context, channel, contact string) (Identity, error) {
-	who := Identity{Kind: HolderOperator}
-	err := r.db.Read.QueryRowContext(ctx,
-		`SELECT o.id, o.name, o.role, o.workspace FROM operator_contact c JOIN operator o ON o.id = c.operator
-WHERE c.channel = $1 AND c.contact = $2`, channel, contact).Scan(&who.ID, &who.Name, &who.Role, &who.Workspace)
-	if errors.Is(err, sql.ErrNoRows) {
-		return Identity{}, fault.New(fault.NotFound,
-			"No operator has this %s contact. An admin sets it with `signalbox operators set NAME --%s CONTACT`.",
-			channel, channel)
+	p, err := provenOperator(r.ledger.Prover(ctx), func(query store.Query) (Person, map[string]string, error) {
+		found, err := store.All(query, scanPerson, `SELECT o.id, o.name, o.role, o.workspace, o.added_at
+FROM operator_contact c JOIN operator o ON o.id = c.operator WHERE c.channel = $1 AND c.contact = $2`, channel, contact)
+		if err == nil && len(found) == 0 {
+			err = fault.New(fault.NotFound,
+				"No operator has this %s contact. An admin sets it with `signalbox operators set NAME --%s CONTACT`.",
+				channel, channel)
+		}
+		if err != nil {
+			return Person{}, nil, err
+		}
+		return found[0], map[string]string{channel: contact}, nil
+	})
+	if err != nil {
+		return Identity{}, err
 	}
-	return who, err
+	return p.Identity(), nil
 }

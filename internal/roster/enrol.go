@@ -57,7 +57,7 @@ func (r *Roster) Enrol(tx *ledger.Tx, actor Identity, n Enrolment, key *Issued) 
 	tx.Append(ledger.Event{Workspace: n.Workspace, Kind: "agent.added", Actor: actor.Actor(), Subject: a.ID, Body: body})
 	usePublicKey(tx, actor, a, n.PublicKey)
 	r.Reissue(tx, actor, a, key)
-	return r.agent(tx.Query, n.Workspace, a.ID)
+	return r.agent(tx.Prover(), n.Workspace, a.ID)
 }
 
 // ensureWorkspace adds a workspace unless it exists, for protocols that let agents bring their
@@ -107,7 +107,7 @@ func (r *Roster) UsePublicKey(tx *ledger.Tx, actor Identity, a Agent, key ed2551
 
 // AgentIn finds one agent of a workspace by name or id in the caller's transaction.
 func (r *Roster) AgentIn(tx *ledger.Tx, workspace, name string) (Agent, error) {
-	return r.agent(tx.Query, workspace, name)
+	return r.agent(tx.Prover(), workspace, name)
 }
 
 // OwnedBy lists the agents of an owner, by id.

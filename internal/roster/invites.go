@@ -129,6 +129,9 @@ func (r *Roster) UseInvite(tx *ledger.Tx, actor Identity, code string) (workspac
 		return "", fault.New(fault.Unauthenticated,
 			"This invite is not known here, or was used up, or has expired. Ask an operator for another.").About("invite_code")
 	}
+	if err == nil {
+		err = proveInvite(tx.Prover(), inviteID, workspace, code, left, expires)
+	}
 	if err != nil {
 		return "", err
 	}
@@ -137,6 +140,34 @@ func (r *Roster) UseInvite(tx *ledger.Tx, actor Identity, code string) (workspac
 		Body: empty{},
 	})
 	return workspace, nil
+}
+
+// proveInvite checks that the ledger says of an invite what its row says.
+func proveInvite(p ledger.Prover, inviteID, workspace, code string, left, expires int64) error {
+	entries, err := p.Entries(ledger.Query{
+		Subject: inviteID, Workspace: workspace, Kinds: []string{"invite.made", "invite.used", "invite.ended"},
+	})
+	if err != nil {
+		return err
+	}
+	var made inviteMade
+	for i := range entries {
+		switch entries[i].Kind {
+		case "invite.made":
+			err = entries[i].Decode(&made)
+		case "invite.used":
+			made.Uses--
+		default:
+			made = inviteMade{}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if made.Uses != left || made.ExpiresAt != expires || made.Hash != hex.EncodeToString(hashSecret(code)) {
+		return contradicted(p, "invite", inviteID, inviteID)
+	}
+	return nil
 }
 
 // Invites lists the invites that the caller may see.

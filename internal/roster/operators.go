@@ -2,13 +2,12 @@ package roster
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 	"slices"
 
 	"signalbox/internal/fault"
 	"signalbox/internal/id"
 	"signalbox/internal/ledger"
+	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
 
@@ -150,13 +149,30 @@ func (r *Roster) LocalToken(ctx context.Context) (Issued, error) {
 
 // FindOperator finds an operator by name, inside a transaction.
 func FindOperator(tx *ledger.Tx, name string) (Person, error) {
-	p, err := scanPerson(func(dest ...any) error {
-		return tx.QueryRow(selectPerson+" WHERE name = $1", []any{name}, dest...)
+	return provenOperator(tx.Prover(), func(query store.Query) (Person, map[string]string, error) {
+		return operatorBy(query, "name", name)
 	})
-	if errors.Is(err, sql.ErrNoRows) {
-		return p, noOperator(name)
+}
+
+// provenOperator reads an operator, and checks that the ledger says the same of them, and of the contacts by which
+// they were found.
+func provenOperator(p ledger.Prover, read func(store.Query) (Person, map[string]string, error)) (found Person, err error) {
+	agree, err := agreeing(func() (bool, error) {
+		var contacts map[string]string
+		if found, contacts, err = read(p.Query); err != nil {
+			return false, err
+		}
+		f, _, err := prove(p, found.ID, "")
+		agree := f.isOf(&holding{who: found.Identity()})
+		for channel, contact := range contacts {
+			agree = agree && f.contacts[channel] == contact
+		}
+		return agree, err
+	})
+	if err == nil && !agree {
+		err = contradicted(p, "operator", found.ID, found.Name)
 	}
-	return p, err
+	return found, err
 }
 
 // OperatorFor finds an operator whom the caller may see: a caller who is confined to a
@@ -202,21 +218,33 @@ func (p Person) Identity() Identity {
 
 // OperatorByID finds the operator with the id.
 func (r *Roster) OperatorByID(ctx context.Context, operatorID string) (Identity, error) {
-	return r.operatorBy(ctx, "id", operatorID)
+	return r.operator(ctx, "id", operatorID)
 }
 
 // OperatorByName finds the operator with the name.
 func (r *Roster) OperatorByName(ctx context.Context, name string) (Identity, error) {
-	return r.operatorBy(ctx, "name", name)
+	return r.operator(ctx, "name", name)
+}
+
+// operator finds an operator by a column.
+func (r *Roster) operator(ctx context.Context, column, value string) (Identity, error) {
+	found, err := provenOperator(r.ledger.Prover(ctx), func(query store.Query) (Person, map[string]string, error) {
+		return operatorBy(query, column, value)
+	})
+	if err != nil {
+		return Identity{}, err
+	}
+	return found.Identity(), nil
 }
 
 // operatorBy finds an operator by a column, which is a word of the program and never input.
-func (r *Roster) operatorBy(ctx context.Context, column, value string) (Identity, error) {
-	p, err := scanPerson(func(dest ...any) error {
-		return r.db.QueryRow(ctx, selectPerson+" WHERE "+column+" = $1", []any{value}, dest...)
-	})
-	if errors.Is(err, sql.ErrNoRows) {
-		return Identity{}, noOperator(value)
+func operatorBy(query store.Query, column, value string) (Person, map[string]string, error) {
+	found, err := store.All(query, scanPerson, selectPerson+" WHERE "+column+" = $1", value)
+	if err == nil && len(found) == 0 {
+		err = noOperator(value)
 	}
-	return p.Identity(), err
+	if err != nil {
+		return Person{}, nil, err
+	}
+	return found[0], nil, nil
 }

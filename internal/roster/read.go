@@ -11,6 +11,7 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/id"
+	"signalbox/internal/ledger"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
@@ -49,22 +50,30 @@ func (r *Roster) scanAgent(scan func(...any) error) (Agent, error) {
 	return a, wire.Unmarshal(labels, &a.Labels)
 }
 
-// agent finds one agent of a workspace by name, or by id.
-func (r *Roster) agent(query store.Query, workspace, name string) (Agent, error) {
-	found, err := r.agents(query, "a.workspace = $1 AND (a.name = $2 OR a.id = $2)", workspace, name)
-	if err != nil {
-		return Agent{}, err
+// agent finds one agent of a workspace by name, or by id, and checks that the ledger says the same of it.
+func (r *Roster) agent(p ledger.Prover, workspace, name string) (found Agent, err error) {
+	agree, err := agreeing(func() (bool, error) {
+		all, err := r.agents(p.Query, "a.workspace = $1 AND (a.name = $2 OR a.id = $2)", workspace, name)
+		if err != nil {
+			return false, err
+		}
+		if len(all) == 0 {
+			return false, fault.New(fault.NotFound,
+				"There is no agent %.80q in workspace %q. `signalbox agents ls` lists those there are.", name, workspace)
+		}
+		found = all[0]
+		f, _, err := prove(p, found.ID, "")
+		return f.isOfAgent(&found, r.now().UnixMicro()), err
+	})
+	if err == nil && !agree {
+		err = contradicted(p, "agent", found.ID, found.Name)
 	}
-	if len(found) == 0 {
-		return Agent{}, fault.New(fault.NotFound,
-			"There is no agent %.80q in workspace %q. `signalbox agents ls` lists those there are.", name, workspace)
-	}
-	return found[0], nil
+	return found, err
 }
 
 // Agent finds one agent of a workspace by name, or by id.
 func (r *Roster) Agent(ctx context.Context, workspace, name string) (Agent, error) {
-	return r.agent(r.db.Reading(ctx), workspace, name)
+	return r.agent(r.ledger.Prover(ctx), workspace, name)
 }
 
 // AgentIDs are the ids of the agents with a name, in one workspace or in all for "". An id is
