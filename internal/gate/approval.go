@@ -173,7 +173,15 @@ func (g *Gates) Use(tx *ledger.Tx, a Asked, by *Gate, record func()) error {
 type ReadApproval func(p ledger.Prover, a Asked, by *Gate) (*Approval, error)
 
 // ProveApprovals registers how the approvals of a protocol are proved. Call it before Run; the map is not locked.
-func (g *Gates) ProveApprovals(protocol string, read ReadApproval) { g.readApproval[protocol] = read }
+func (g *Gates) ProveApprovals(protocol string, read ReadApproval) {
+	if g.readApproval[protocol] != nil {
+		return
+	}
+	if g.readApproval == nil {
+		g.readApproval = map[string]ReadApproval{}
+	}
+	g.readApproval[protocol] = read
+}
 
 // proveApproval checks that the entries of the protocol say what the row says. Times to forget it by are not
 // compared: they make it good for less.

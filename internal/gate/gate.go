@@ -214,7 +214,7 @@ func New(db *store.DB, l *ledger.Ledger, r *roster.Roster, log *slog.Logger) *Ga
 	}
 	return &Gates{
 		db: db, ledger: l, roster: r, log: log, onResolved: map[string]func(*ledger.Tx, Gate) error{},
-		readApproval: map[string]ReadApproval{}, waiters: l.Waiters(resolved),
+		waiters: l.Waiters(resolved),
 	}
 }
 

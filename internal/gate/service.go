@@ -338,6 +338,9 @@ func (g *Gates) Undelegate(ctx context.Context, by roster.Identity, delegate str
 	})
 }
 
+// In reads one gate in the caller's transaction.
+func (g *Gates) In(tx *ledger.Tx, gateID string) (Gate, error) { return load(tx, gateID) }
+
 // Waits reports whether a gate still waits for its decision, in the caller's transaction.
 func (g *Gates) Waits(tx *ledger.Tx, gateID string) (bool, error) {
 	found, err := load(tx, gateID)

@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"signalbox/internal/gate"
 	"signalbox/internal/protocol"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
@@ -68,7 +69,7 @@ func TestTheQueueKeepsWhatItMust(t *testing.T) {
 
 // What is never dropped makes those who tell it wait, when memory has no more room.
 func TestWhoTellsTooMuchOfWhatIsKeptWaits(t *testing.T) {
-	h := New(protocol.Core{Now: time.Now, Log: slog.New(slog.DiscardHandler)}, Config{})
+	h := New(protocol.Core{Gates: new(gate.Gates), Now: time.Now, Log: slog.New(slog.DiscardHandler)}, Config{})
 	large := wire.Raw(strings.Repeat("x", maxKeptBytes/8+1))
 	for range 8 {
 		h.notes.add(&notification{kept: true, event: large})

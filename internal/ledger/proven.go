@@ -87,6 +87,17 @@ func (p Prover) Contradicts(table, row, detail string, args ...any) error {
 	return p.l.Contradicts(table, row, detail, args...)
 }
 
+// Agree calls compare until it finds a row and the entries to agree, three times at the most: outside of a transaction
+// they are read one after another, and a change may come between.
+func Agree(compare func() (agree bool, err error)) (bool, error) {
+	for range 2 {
+		if agree, err := compare(); agree || err != nil {
+			return agree, err
+		}
+	}
+	return compare()
+}
+
 // selects reports whether the record of an entry says what was asked for.
 func (q Query) selects(e *Entry) bool {
 	has := func(want, is string) bool { return want == "" || want == is }
@@ -104,14 +115,21 @@ func (l *Ledger) prove(ctx context.Context, e *Entry) error {
 	if ok || e.Seq > signed.size {
 		return l.checkLeaf(e.Seq, leaf, known, ok)
 	}
-	hashes, err := tlog.ProveRecord(signed.size, e.Seq-1, newTiles(ctx, l.db.Read))
+	t := newTiles(ctx, l.db.Read)
+	hashes, err := tlog.ProveRecord(signed.size, e.Seq-1, t)
 	if err != nil {
 		return fmt.Errorf("prove entry %d: %w", e.Seq, err)
 	}
 	if tlog.CheckRecord(hashes, signed.size, signed.root, e.Seq-1, leaf) != nil {
 		return l.forged(e.Seq)
 	}
-	l.leaves.add(e.Seq, leaf)
+	// The other hashes of a full tile have gone into the proof, so all of them are proved.
+	n := (e.Seq - 1) >> tileHeight
+	if first := n << tileHeight; first+1<<tileHeight <= signed.size {
+		l.leaves.addTile(first+1, t.tiles[[2]int64{0, n}])
+	} else {
+		l.leaves.addTile(e.Seq, leaf[:])
+	}
 	return nil
 }
 
@@ -151,10 +169,14 @@ func (k *leaves) get(seq int64) (tlog.Hash, bool) {
 	return h, ok
 }
 
-func (k *leaves) add(seq int64, leaf tlog.Hash) {
+// addTile adds hashes of entries that follow one another, from the given one on.
+func (k *leaves) addTile(seq int64, hashes []byte) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.put(seq, leaf)
+	for ; len(hashes) >= tlog.HashSize; seq++ {
+		k.put(seq, tlog.Hash(hashes[:tlog.HashSize]))
+		hashes = hashes[tlog.HashSize:]
+	}
 }
 
 // put adds a leaf. The caller holds mu.

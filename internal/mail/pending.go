@@ -37,7 +37,7 @@ WHERE q.agent = $1 AND q.place > $2 AND q.expires_at > $3 ORDER BY q.place LIMIT
 	}
 	defer func() { _ = rows.Close() }()
 	// An empty list and not nil: clients iterate over it.
-	page, size := []Pending{}, 0
+	page, size, prover := []Pending{}, 0, m.core.Ledger.Prover(ctx)
 	for size < maxFetchBytes && rows.Next() {
 		var place, seq, expires int64
 		var row ledger.Row
@@ -53,9 +53,31 @@ WHERE q.agent = $1 AND q.place > $2 AND q.expires_at > $3 ORDER BY q.place LIMIT
 			return nil, err
 		}
 		p.place, p.seq, p.ExpiresAt = place, seq, time.UnixMicro(expires)
+		if err := p.prove(prover, agentID, &e); err != nil {
+			return nil, err
+		}
 		page, size = append(page, p), size+row.Size()
 	}
 	return page, rows.Err()
+}
+
+// prove checks that the ledger has put the message into the queue of the agent: when it was routed, or, if it was held,
+// when its gate was approved.
+func (p *Pending) prove(prover ledger.Prover, agentID string, e *ledger.Entry) error {
+	err := prover.Check(ledger.Query{Kinds: []string{kindRouted}}, e)
+	queued := p.recipient == agentID && !p.held && p.place == e.Seq
+	if err == nil && p.held {
+		var b transition
+		var released ledger.Entry
+		if released, err = prover.At(p.place); err == nil && released.Kind == kindReleased {
+			err = released.Decode(&b)
+			queued = b.Agent == agentID && p.recipient == agentID && b.Seq == e.Seq && released.Subject == e.Subject
+		}
+	}
+	if err == nil && !queued {
+		err = prover.Contradicts("mail_queue", p.ID, "the message %s was not put into that queue", p.ID)
+	}
+	return err
 }
 
 // readPending makes a Pending of message.routed. place, seq and the true expiry are the queue's.
@@ -76,6 +98,7 @@ func readPending(e *ledger.Entry) (Pending, error) {
 		Message: amp.Message{Envelope: b.Meta.Envelope, Payload: b.Payload, SenderKey: amp.KeyText(b.Meta.SenderKey)},
 		ID:      e.Subject, QueuedAt: e.At,
 		ExpiresAt: time.UnixMicro(b.Meta.ExpiresAt), Security: s, sender: b.Meta.Sender, receipt: b.Meta.Receipt,
+		recipient: b.Meta.Recipient, held: b.Meta.Quarantine != "",
 	}, nil
 }
 

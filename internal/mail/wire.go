@@ -56,6 +56,8 @@ type Pending struct {
 	place, seq int64  // its place in the queue, and its entry
 	sender     string // the sender's agent id, "" if it is not an agent of ours
 	receipt    bool   // the sender asked for a receipt of the delivery
+	recipient  string // whose queue it belongs into
+	held       bool   // until a gate was approved
 }
 
 // json is the message as a poll or a socket delivers it, with the payload byte for byte.

@@ -25,27 +25,25 @@ func (b *held) approval(fingerprint string, opened time.Time) *gate.Approval {
 
 // readApproval reads the approval of a call from the entries about it.
 func readApproval(p ledger.Prover, a gate.Asked, by *gate.Gate) (found *gate.Approval, err error) {
-	entries, err := p.Entries(ledger.Query{After: by.Held(), Subject: a.Digest, Kinds: []string{kindHeld, kindReleased}})
-	if err != nil {
-		return nil, err
-	}
-	back, err := p.Entries(ledger.Query{Subject: by.ID, Kinds: []string{kindReturned}})
+	entries, err := p.Entries(ledger.Query{
+		After: by.Held(), Subjects: []string{a.Digest, by.ID}, Kinds: []string{kindHeld, kindReleased, kindReturned},
+	})
 	for i := 0; i < len(entries) && err == nil; i++ {
-		if entries[i].Kind == kindHeld {
+		switch e := &entries[i]; e.Kind {
+		case kindHeld:
 			var b *held
-			if b, err = ledger.Read[held](&entries[i]); err == nil && b.Gate == by.ID && b.Agent == a.Agent {
-				found = b.approval(a.Digest, entries[i].At)
+			if b, err = ledger.Read[held](e); err == nil && b.Gate == by.ID && b.Agent == a.Agent {
+				found = b.approval(a.Digest, e.At)
 			}
-			continue
-		}
-		var b *released
-		if b, err = ledger.Read[released](&entries[i]); err == nil && b.Gate == by.ID && !b.Again && found != nil {
-			found = found.Used()
-		}
-	}
-	for range back {
-		if found != nil {
-			found = found.Returned()
+		case kindReleased:
+			var b *released
+			if b, err = ledger.Read[released](e); err == nil && b.Gate == by.ID && !b.Again && found != nil {
+				found = found.Used()
+			}
+		default:
+			if e.Subject == by.ID && found != nil {
+				found = found.Returned()
+			}
 		}
 	}
 	return found, err

@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/ledger"
 	"signalbox/internal/wire"
 )
 
@@ -93,7 +94,7 @@ LEFT JOIN owner w ON w.id = k.holder `
 // provenHolder reads a key and its holder, and checks that the ledger says the same of both.
 func (r *Roster) provenHolder(ctx context.Context, hash []byte) (h holding, err error) {
 	p := r.ledger.Prover(ctx)
-	agree, err := agreeing(func() (bool, error) {
+	agree, err := ledger.Agree(func() (bool, error) {
 		if h, err = r.holder(ctx, hash); err != nil {
 			return false, err
 		}
@@ -152,7 +153,7 @@ func (r *Roster) Find(ctx context.Context, address string) (Identity, error) {
 // provenAddress finds the agent with an address, and checks that the ledger says the same of it.
 func (r *Roster) provenAddress(ctx context.Context, address string) (h holding, err error) {
 	p := r.ledger.Prover(ctx)
-	agree, err := agreeing(func() (bool, error) {
+	agree, err := ledger.Agree(func() (bool, error) {
 		if h, err = r.addressed(ctx, address); err != nil {
 			return false, err
 		}

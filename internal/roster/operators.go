@@ -157,7 +157,7 @@ func FindOperator(tx *ledger.Tx, name string) (Person, error) {
 // provenOperator reads an operator, and checks that the ledger says the same of them, and of the contacts by which
 // they were found.
 func provenOperator(p ledger.Prover, read func(store.Query) (Person, map[string]string, error)) (found Person, err error) {
-	agree, err := agreeing(func() (bool, error) {
+	agree, err := ledger.Agree(func() (bool, error) {
 		var contacts map[string]string
 		if found, contacts, err = read(p.Query); err != nil {
 			return false, err

@@ -159,17 +159,6 @@ func (k *keyFacts) isOf(h *holding, hash []byte) bool {
 		k.Limit == h.who.KeyLimit && k.expires == h.expires && k.revoked == h.revoked
 }
 
-// agreeing calls compare until it finds row and entries to agree, three times at the most: outside of a transaction they
-// are read one after another, and a change may come between.
-func agreeing(compare func() (agree bool, err error)) (bool, error) {
-	for range 2 {
-		if agree, err := compare(); agree || err != nil {
-			return agree, err
-		}
-	}
-	return compare()
-}
-
 // contradicted is the error for a row of a holder that is not what the ledger says.
 func contradicted(p ledger.Prover, table string, id, name string) error {
 	return p.Contradicts(table, id, "%.80q is not there in the ledger as it stands in the table", name)

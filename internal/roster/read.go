@@ -52,7 +52,7 @@ func (r *Roster) scanAgent(scan func(...any) error) (Agent, error) {
 
 // agent finds one agent of a workspace by name, or by id, and checks that the ledger says the same of it.
 func (r *Roster) agent(p ledger.Prover, workspace, name string) (found Agent, err error) {
-	agree, err := agreeing(func() (bool, error) {
+	agree, err := ledger.Agree(func() (bool, error) {
 		all, err := r.agents(p.Query, "a.workspace = $1 AND (a.name = $2 OR a.id = $2)", workspace, name)
 		if err != nil {
 			return false, err

@@ -137,7 +137,7 @@ func (b *Book) load(ctx context.Context) (seq int64, err error) {
 	if seq, err = b.ledger.Head(ctx); err != nil {
 		return 0, err
 	}
-	v, err := b.newest(ctx)
+	v, err := newest(b.ledger.Prover(ctx))
 	if err != nil {
 		return 0, err
 	}

@@ -291,12 +291,13 @@ func TestAGateThatAsksForNobodyIsWarnedOf(t *testing.T) {
 	})
 }
 
-// A database that is away for a moment must not leave a node without a policy.
+// A database that is away for a moment must not leave a node without a policy, and a version that only the table names
+// is none.
 func TestAVersionThatCannotBeReadYetIsReadAgain(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address, t.TempDir())
 		n.apply("  []\n")
-		version := func(statement string, args ...any) {
+		change := func(statement string, args ...any) {
 			t.Helper()
 			tx, err := n.DB.Begin(t.Context(), "ledger_tree")
 			if err != nil {
@@ -307,21 +308,38 @@ func TestAVersionThatCannotBeReadYetIsReadAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		version("INSERT INTO policy_version (number, seq, sha256, applied_at, applied_by) VALUES (2, 1000000, '', 0, '')")
-		var seq int64
-		err := n.Ledger.Write(t.Context(), func(tx *ledger.Tx) error {
-			tx.Append(ledger.Event{Kind: "state.rebuilt", Actor: "system"}) // look again
-			seq = tx.Append(ledger.Event{Kind: "note.made", Actor: "system", Body: []byte("version: 1\nrules:\n" + noBash)})
-			return nil
+		lookAgain := func() (seq int64) {
+			t.Helper()
+			err := n.Ledger.Write(t.Context(), func(tx *ledger.Tx) error {
+				seq = tx.Append(ledger.Event{Kind: "note.made", Actor: "system", Body: []byte("version: 1\nrules:\n" + noBash)})
+				tx.Append(ledger.Event{Kind: "state.rebuilt", Actor: "system"})
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return seq
+		}
+		wantFirst := func(what string) {
+			t.Helper()
+			if d := n.book.Decide(t.Context(), agent("x"), policy.Event{Point: policy.OnAction, Tool: "bash"}); d.Action !=
+				policy.Allow || d.Record.Policy != 1 {
+				t.Errorf("%s: the one before does not decide: %+v", what, d)
+			}
+		}
+		change("INSERT INTO policy_version (number, seq, sha256, applied_at, applied_by) VALUES (2, $1, '', 0, '')", lookAgain())
+		lookAgain()
+		testbed.Until(t, "the forged version to be recorded", func() bool {
+			told, err := n.Ledger.Entries(t.Context(), ledger.Query{Kinds: []string{"table.contradicted"}, Subject: "2"})
+			return err == nil && len(told) == 1
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if d := n.book.Decide(t.Context(), agent("x"), policy.Event{Point: policy.OnAction}); d.Action != policy.Allow ||
-			d.Record.Policy != 1 {
-			t.Errorf("the one before does not decide: %+v", d)
-		}
-		version("UPDATE policy_version SET seq = $1 WHERE number = 2", seq)
+		wantFirst("a version that only the table names")
+		change("DELETE FROM policy_version WHERE number = 2")
+		change("ALTER TABLE policy_version RENAME TO away")
+		lookAgain()
+		wantFirst("a table that is away")
+		change("ALTER TABLE away RENAME TO policy_version")
+		n.apply(noBash)
 		testbed.Until(t, "the version decides", func() bool {
 			return n.book.Decide(t.Context(), agent("x"), policy.Event{Point: policy.OnAction, Tool: "bash"}).Rule == "no-bash"
 		})

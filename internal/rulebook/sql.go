@@ -1,12 +1,7 @@
 package rulebook
 
 import (
-	"fmt"
-	"strconv"
-	"strings"
-
 	"signalbox/internal/ledger"
-	"signalbox/internal/policy"
 	"signalbox/internal/store"
 )
 
@@ -36,13 +31,10 @@ func Projection() ledger.Projection {
 		Tables: ledger.Tables("policy_version (number)"),
 		Apply: map[string]ledger.Apply{
 			applied: func(tx *store.Tx, e *ledger.Entry) error {
-				number, err := strconv.ParseInt(strings.TrimPrefix(e.Subject, subjectPrefix), 10, 64)
-				if err != nil {
-					return fmt.Errorf("entry %d applies a policy without a number: %w", e.Seq, err)
-				}
+				v, err := versionOf(e)
 				tx.Exec("INSERT INTO policy_version (number, seq, sha256, applied_at, applied_by) VALUES ($1, $2, $3, $4, $5)",
-					number, e.Seq, policy.Hash(e.Body), e.At.UnixMicro(), e.Actor)
-				return nil
+					v.Number, v.Seq, v.SHA256, v.AppliedAt.UnixMicro(), v.AppliedBy)
+				return err
 			},
 		},
 	}

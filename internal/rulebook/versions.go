@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"signalbox/internal/fault"
@@ -41,13 +43,38 @@ const selectNewest = "SELECT " + versionColumns + " FROM policy_version ORDER BY
 
 const selectVersion = "SELECT " + versionColumns + " FROM policy_version WHERE number = $1"
 
-// newest is the version in force, zero when there is none.
-func (b *Book) newest(ctx context.Context) (Version, error) {
-	v, err := scanVersion(b.db.Read.QueryRowContext(ctx, selectNewest).Scan)
-	if errors.Is(err, sql.ErrNoRows) {
-		return Version{}, nil
+// newest is the version in force, zero when there is none: that of the last entry that applies one. A table that
+// names another is reported, and not followed.
+func newest(p ledger.Prover) (v Version, err error) {
+	var row Version
+	agree, err := ledger.Agree(func() (bool, error) {
+		rows, err := store.All(p.Query, scanVersion, selectNewest)
+		if err != nil {
+			return false, err
+		}
+		last, err := p.Entries(ledger.Query{Kinds: []string{applied}, Newest: true, Limit: 1})
+		if v, row = (Version{}), (Version{}); len(last) > 0 && err == nil {
+			v, err = versionOf(&last[0])
+		}
+		if len(rows) > 0 {
+			row = rows[0]
+		}
+		return v == row, err
+	})
+	if err == nil && !agree {
+		_ = p.Contradicts("policy_version", fmt.Sprint(row.Number), "version %d of the policy is in force by the table, and "+
+			"version %d by the ledger", row.Number, v.Number)
 	}
 	return v, err
+}
+
+// versionOf is the version that an entry applies.
+func versionOf(e *ledger.Entry) (Version, error) {
+	number, err := strconv.ParseInt(strings.TrimPrefix(e.Subject, subjectPrefix), 10, 64)
+	if err != nil {
+		err = fmt.Errorf("entry %d applies a policy without a number: %w", e.Seq, err)
+	}
+	return Version{Number: number, SHA256: policy.Hash(e.Body), AppliedAt: e.At, AppliedBy: e.Actor, Seq: e.Seq}, err
 }
 
 // Version finds a version by its number, the newest for 0.
@@ -56,7 +83,7 @@ func (b *Book) Version(ctx context.Context, number int64) (v Version, source []b
 		return v, nil, err
 	}
 	if number == 0 {
-		v, err = b.newest(ctx)
+		v, err = newest(b.ledger.Prover(ctx))
 	} else {
 		v, err = scanVersion(b.db.Read.QueryRowContext(ctx, selectVersion, number).Scan)
 	}
@@ -77,8 +104,16 @@ func (b *Book) Version(ctx context.Context, number int64) (v Version, source []b
 
 // source is the YAML of a version, from the body of its entry; the table has only its hash.
 func (b *Book) source(ctx context.Context, v Version) ([]byte, error) {
-	e, err := b.ledger.Entry(ctx, v.Seq)
-	return e.Body, err
+	p := b.ledger.Prover(ctx)
+	e, err := p.At(v.Seq)
+	if err != nil {
+		return nil, err
+	}
+	if is, err := versionOf(&e); err != nil || e.Kind != applied || is != v {
+		return nil, p.Contradicts("policy_version", fmt.Sprint(v.Number), "entry %d does not apply version %d of the policy",
+			v.Seq, v.Number)
+	}
+	return e.Body, nil
 }
 
 // Versions lists versions before the given one, the newest first; 0 begins.
@@ -115,8 +150,8 @@ func (b *Book) Apply(ctx context.Context, by roster.Identity, source []byte, exp
 		return v, false, err
 	}
 	err = b.ledger.Write(ctx, func(tx *ledger.Tx) error {
-		last, err := scanVersion(func(dest ...any) error { return tx.QueryRow(selectNewest, nil, dest...) })
-		if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		last, err := newest(tx.Prover())
+		if err != nil {
 			return err
 		}
 		v, changed = last, false
@@ -151,7 +186,7 @@ func (b *Book) Apply(ctx context.Context, by roster.Identity, source []byte, exp
 // Bootstrap applies the default policy if there is none yet, and waits until the
 // policy is in force.
 func (b *Book) Bootstrap(ctx context.Context) error {
-	v, err := b.newest(ctx)
+	v, err := newest(b.ledger.Prover(ctx))
 	if err != nil {
 		return err
 	}

@@ -177,10 +177,18 @@ func (s *Signals) findSignal(ctx context.Context, who roster.Identity, sig *Sign
 	if err != nil {
 		return nil, err
 	}
-	if f.entry, err = s.core.Ledger.Entry(ctx, seq); err != nil {
+	p := s.core.Ledger.Prover(ctx)
+	if f.entry, err = p.At(seq); err != nil {
 		return nil, err
 	}
-	return &f, f.entry.Decode(&f.body)
+	if f.entry.Kind == kindReceived {
+		err = f.entry.Decode(&f.body)
+	}
+	if b := &f.body; err == nil && (b.Agent != who.ID || b.RunID != sig.RunID || b.Request != sig.request() ||
+		b.Gate != f.gate) {
+		err = p.Contradicts("signal", sig.RunID, "entry %d is not the signal of the run %.80q", seq, sig.RunID)
+	}
+	return &f, err
 }
 
 // answerRepeated answers a signal whose run was received before. The same JSON value is a poll and is

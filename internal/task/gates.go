@@ -2,8 +2,6 @@ package task
 
 import (
 	"cmp"
-	"database/sql"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -169,13 +167,8 @@ type modified struct {
 // step refuses it, the vote fails too, and the gate stays open.
 func (s *Tasks) applyDecision(tx *ledger.Tx, g gate.Gate) error {
 	w := &work{tasks: s, tx: tx}
-	var about string
-	err := tx.QueryRow("SELECT workspace, task_id, about FROM task_gate WHERE gate = $1", []any{g.ID}, &w.party.Workspace,
-		&w.in.TaskID, &about)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil // an escalation without a task
-	}
-	if err != nil {
+	about, found, err := w.findGate(&g)
+	if err != nil || !found {
 		return err
 	}
 	if err := w.load(); err != nil {

@@ -2,8 +2,6 @@ package task
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 	"fmt"
 
 	"signalbox/internal/fault"
@@ -16,17 +14,11 @@ import (
 // Task finds a task. It reads outside of any transaction, so what it says may be out of date when
 // a step begins.
 func (s *Tasks) Task(ctx context.Context, workspace, taskID string) (*amp.Task, error) {
-	var state []byte
-	err := s.core.DB.QueryRow(ctx, "SELECT state FROM task WHERE workspace = $1 AND task_id = $2",
-		[]any{workspace, taskID}, &state)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil, fault.New(fault.NotFound, "There is no task %.40q. GET /amp/tasks lists them.", taskID)
+	t, err := provenTask(s.core.Ledger.Prover(ctx), workspace, taskID)
+	if err == nil && t == nil {
+		err = fault.New(fault.NotFound, "There is no task %.40q. GET /amp/tasks lists them.", taskID)
 	}
-	if err != nil {
-		return nil, err
-	}
-	t := new(amp.Task)
-	return t, wire.Unmarshal(state, t)
+	return t, err
 }
 
 // Page is a page of the board, with how many tasks there are of each status, on all pages.
@@ -77,9 +69,12 @@ func scanTask(scan store.Scan) (t amp.Task, err error) {
 // messages reads the messages that a WHERE clause finds, in the clause's order. The table has what
 // is searched for; the documents are in the entries.
 func (s *Tasks) messages(ctx context.Context, where string, args ...any) (list []amp.Stored, err error) {
-	list, err = store.All(s.core.DB.Reading(ctx), func(scan store.Scan) (one amp.Stored, err error) {
+	p := s.core.Ledger.Prover(ctx)
+	list, err = store.All(p.Query, func(scan store.Scan) (one amp.Stored, err error) {
 		var row ledger.Row
-		if err := scan(row.After(&one.Acked, &one.Agent)...); err != nil {
+		var is messageRow
+		var taskID string
+		if err := scan(row.After(&one.Acked, &is.agent, &is.MsgID, &is.To, &taskID)...); err != nil {
 			return one, err
 		}
 		e, err := row.Entry()
@@ -87,10 +82,12 @@ func (s *Tasks) messages(ctx context.Context, where string, args ...any) (list [
 			return one, err
 		}
 		var b recorded
-		err = e.Decode(&b)
-		one.Seq, one.ReceivedAt, one.Message = e.Seq, e.At, b.Record
+		if err = e.Decode(&b); err == nil {
+			err = proveMessage(p, &e, &b, is, taskID)
+		}
+		one.Seq, one.ReceivedAt, one.Message, one.Agent = e.Seq, e.At, b.Record, is.agent
 		return one, err
-	}, "SELECT m.acked, m.agent, "+ledger.EntryColumns+" FROM task_message m JOIN "+ledger.EntryTable+
+	}, "SELECT m.acked, m.agent, m.msg_id, m.receiver, m.task_id, "+ledger.EntryColumns+" FROM task_message m JOIN "+ledger.EntryTable+
 		" ON e.seq = m.seq WHERE "+
 		where, args...)
 	return list, store.Explain(err)

@@ -178,27 +178,32 @@ type work struct {
 	gate   *gate.Gate      // that has approved the dispatch, if it was kept and goes out now
 }
 
-// load reads the task, the messages that the input refers to, and the webhooks, with one
-// statement. The ledger's transaction is serial: every round trip in it is waited for by all other
-// writers.
+// load reads the task and, with one statement, the messages that the input refers to and the webhooks.
+// The ledger's transaction is serial: every round trip in it is waited for by all other writers.
 func (w *work) load() error {
 	w.world.Now = w.tx.Now().UnixMicro()
 	w.world.Refs, w.hooks = map[string]amp.Ref{}, map[amp.Role]Webhook{}
 	w.world.Taken = w.idTaken
-	text := "SELECT 0, '', '', '', FALSE, 0, state FROM task WHERE workspace = $1 AND task_id = $2 UNION ALL SELECT 2, " +
-		"role, url, '', FALSE, generation, NULL FROM task_hook WHERE workspace = $1"
-	args := []any{w.party.Workspace, w.in.TaskID}
+	var err error
+	if w.before, err = provenTask(w.tx.Prover(), w.party.Workspace, w.in.TaskID); err != nil {
+		return err
+	}
+	text := "SELECT 2, role, url, '', FALSE, generation FROM task_hook WHERE workspace = $1"
+	args := []any{w.party.Workspace}
 	if refs := w.in.Refs(); len(refs) > 0 {
-		marks := store.Marks(3, len(refs))
-		text += " UNION ALL SELECT 1, msg_id, task_id, receiver || ' ' || hash || ' ' || agent, acked, 0, NULL FROM " +
+		marks := store.Marks(2, len(refs))
+		text += " UNION ALL SELECT 1, msg_id, task_id, receiver || ' ' || hash || ' ' || agent, acked, 0 FROM " +
 			"task_message WHERE workspace = $1 AND msg_id IN (" + marks + ")" +
-			" UNION ALL SELECT 3, msg_id, task_id, gate || ' ' || digest || ' ' || agent || ' ' || state, FALSE, 0, NULL FROM " +
+			" UNION ALL SELECT 3, msg_id, task_id, gate || ' ' || digest || ' ' || agent || ' ' || state, FALSE, 0 FROM " +
 			"task_plan WHERE workspace = $1 AND msg_id IN (" + marks + ")"
 		for _, one := range refs {
 			args = append(args, one)
 		}
 	}
-	return store.Each(w.tx.Query, w.loadRow, text, args...)
+	if err := store.Each(w.tx.Query, w.loadRow, text, args...); err != nil {
+		return err
+	}
+	return w.provePlan()
 }
 
 // loadRow takes one row of load's UNION; the first column says which part it belongs to.
@@ -206,14 +211,10 @@ func (w *work) loadRow(scan func(...any) error) error {
 	var what, number int64
 	var first, second, third string
 	var acked bool
-	var state []byte
-	if err := scan(&what, &first, &second, &third, &acked, &number, &state); err != nil {
+	if err := scan(&what, &first, &second, &third, &acked, &number); err != nil {
 		return err
 	}
 	switch what {
-	case 0:
-		w.before = new(amp.Task)
-		return wire.Unmarshal(state, w.before)
 	case 1:
 		part := strings.SplitN(third, " ", 3)
 		w.world.Refs[first] = amp.Ref{

@@ -1,6 +1,8 @@
 package task
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"signalbox/internal/clock"
@@ -109,6 +111,11 @@ var kinds = map[amp.Type]string{
 	amp.TypeVerdict: "review.decided", amp.TypeEscalation: kindEscalated,
 }
 
+// recordedKinds are the kinds of the entries whose body is a recorded.
+func recordedKinds() []string {
+	return slices.AppendSeq([]string{kindAcked, kindHeard, kindInstructed, kindNoted, kindKept, kindTold}, maps.Values(kinds))
+}
+
 // dueTimer is the timer of a task's earliest deadline. Its subject is the workspace and the task
 // with a space between them, which neither can contain.
 const dueTimer = "task.due"
@@ -117,10 +124,7 @@ const dueTimer = "task.due"
 // is needed to rebuild the state of its task.
 func Projection() ledger.Projection {
 	apply := map[string]ledger.Apply{kindRefused: applyRefused, kindHooked: ledger.ApplyBody(applyHooked)}
-	for _, kind := range []string{kindAcked, kindHeard, kindInstructed, kindNoted, kindKept, kindTold} {
-		apply[kind] = applyRecorded
-	}
-	for _, kind := range kinds {
+	for _, kind := range recordedKinds() {
 		apply[kind] = applyRecorded
 	}
 	return ledger.Projection{
@@ -202,15 +206,27 @@ func countTask(tx *store.Tx, workspace, was, is string) {
 // insertMessage adds the row of the message or instruction that an entry holds, if it holds one. A
 // message that needs no ack is acked from the start.
 func insertMessage(tx *store.Tx, e *ledger.Entry, b *recorded) error {
+	row, err := b.messageRow(e)
+	if err != nil || row == nil {
+		return err
+	}
+	tx.Exec("INSERT INTO task_message (workspace, msg_id, task_id, type, receiver, hash, acked, seq, agent) "+
+		"VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+		e.Workspace, row.MsgID, e.Subject, row.Type, row.To, row.hash, !row.RequiresAck, e.Seq, row.agent)
+	return nil
+}
+
+// messageRow is the row of the message or instruction that an entry holds, nil if it holds none.
+func (b *recorded) messageRow(e *ledger.Entry) (*messageRow, error) {
 	row := b.row
 	if row == nil {
 		switch e.Kind {
 		case kindAcked, kindHeard, kindNoted, kindKept:
-			return nil
+			return nil, nil //nolint:nilnil // that there is none is an answer
 		}
 		row = new(messageRow)
 		if err := wire.UnmarshalPart(b.Record, row); err != nil {
-			return err
+			return nil, err
 		}
 		if row.MsgID == "" {
 			row.MsgID, row.Type = row.InstructionID, "admin_instruction"
@@ -219,18 +235,15 @@ func insertMessage(tx *store.Tx, e *ledger.Entry, b *recorded) error {
 		if e.Kind == kindTold { // an agent cannot address a message to one agent
 			d, err := readDecision(b.Record)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			row.agent = d.Coordinator
 		}
 	}
 	if row.MsgID == "" {
-		return nil
+		return nil, nil //nolint:nilnil // as above
 	}
-	tx.Exec("INSERT INTO task_message (workspace, msg_id, task_id, type, receiver, hash, acked, seq, agent) "+
-		"VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-		e.Workspace, row.MsgID, e.Subject, row.Type, row.To, row.hash, !row.RequiresAck, e.Seq, row.agent)
-	return nil
+	return row, nil
 }
 
 // messageRow is what the table keeps of a message or an instruction. hash tells a duplicate from a

@@ -6,10 +6,10 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
-	"database/sql"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -21,6 +21,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/roster"
+	"signalbox/internal/store"
 )
 
 // The cost of one try of a password, as OWASP recommends for Argon2id, and the limits of
@@ -153,11 +154,32 @@ func (w *Web) passwordOf(ctx context.Context, name string) (who roster.Identity,
 	if err != nil {
 		return who, "", err
 	}
-	err = w.db.QueryRow(ctx, "SELECT verifier FROM web_password WHERE operator = $1", []any{who.ID}, &kept)
-	if errors.Is(err, sql.ErrNoRows) {
+	kept, err = provenPassword(w.ledger.Prover(ctx), who.ID)
+	if err == nil && kept == "" {
 		return roster.Identity{}, noPassword, nil
 	}
 	return who, kept, err
+}
+
+// provenPassword is the verifier that an operator's last password.set has, "" for none. The table has to say the same.
+func provenPassword(p ledger.Prover, operator string) (kept string, err error) {
+	agree, err := ledger.Agree(func() (bool, error) {
+		rows, err := store.All(p.Query, store.Text, "SELECT verifier FROM web_password WHERE operator = $1", operator)
+		if err != nil {
+			return false, err
+		}
+		last, err := p.Entries(ledger.Query{Subject: operator, Kinds: []string{kindPasswordSet}, Newest: true, Limit: 1})
+		var b passwordSet
+		if err == nil && len(last) > 0 {
+			err = last[0].Decode(&b)
+		}
+		kept = b.Verifier
+		return slices.Equal(rows, slices.DeleteFunc([]string{kept}, func(v string) bool { return v == "" })), err
+	})
+	if err == nil && !agree {
+		err = p.Contradicts("web_password", operator, "the password of %s is not the one that was set", operator)
+	}
+	return kept, err
 }
 
 // tries limits how often passwords are tried: by name over time, and in all at the same moment,

@@ -4,9 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
-	"database/sql"
 	"encoding/hex"
-	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -104,15 +102,14 @@ func (w *Web) redeem(ctx context.Context, text string) (token string, err error)
 	}
 	token = rand.Text() + rand.Text()
 	err = w.ledger.Write(ctx, func(tx *ledger.Tx) error {
-		var before int
-		if err := tx.QueryRow("SELECT count(*) FROM web_code WHERE hash = $1", []any{hashOf(used.text)},
-			&before); err != nil {
+		before, err := usedBefore(tx.Prover(), who.ID, hashOf(used.text), tx.Now())
+		if err != nil {
 			return err
 		}
 		// The operator may have been removed, or replaced by another of the same name, since the code
 		// was made.
 		now, err := roster.FindOperator(tx, who.Name)
-		if fault.Is(err, fault.NotFound) || err == nil && now.ID != who.ID || before > 0 || !tx.Now().Before(used.expires) {
+		if fault.Is(err, fault.NotFound) || err == nil && now.ID != who.ID || before || !tx.Now().Before(used.expires) {
 			return bad
 		}
 		if err != nil {
@@ -137,22 +134,19 @@ func (w *Web) Identify(r *http.Request) (roster.Identity, error) {
 // sessionOwner finds the operator of a session by its token. The operator is read anew each time,
 // so a role that was taken away is gone with the next request.
 func (w *Web) sessionOwner(ctx context.Context, token string) (roster.Identity, error) {
-	var operator string
-	var expires int64
-	err := w.db.QueryRow(ctx, "SELECT operator, expires_at FROM web_session WHERE hash = $1", []any{hashOf(token)},
-		&operator, &expires)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+	operator, err := w.provenSession(w.ledger.Prover(ctx), hashOf(token))
+	if err != nil {
 		return roster.Identity{}, err
-	}
-	// Expired rows are deleted when the next session is opened, so the time is checked here.
-	if err != nil || w.Now().UnixMicro() >= expires {
-		return roster.Identity{}, fault.New(fault.Unauthenticated, "This session has ended. Sign in again.")
 	}
 	who, err := w.Roster.OperatorByID(ctx, operator)
 	if fault.Is(err, fault.NotFound) {
-		return roster.Identity{}, fault.New(fault.Unauthenticated, "This session has ended. Sign in again.")
+		return roster.Identity{}, sessionEnded()
 	}
 	return who, err
+}
+
+func sessionEnded() error {
+	return fault.New(fault.Unauthenticated, "This session has ended. Sign in again.")
 }
 
 // HasSession reports whether the request carries a session cookie, which may have ended.

@@ -80,6 +80,7 @@ type Web struct {
 	assets   map[string]asset              // by the path they are served under
 	css, js  string                        // those paths
 	tries    *tries
+	sessions sessions
 	hub      hub
 	queues   queues
 	provider provider
