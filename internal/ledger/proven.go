@@ -249,12 +249,12 @@ func (l *Ledger) Contradicts(table, row, detail string, args ...any) error {
 }
 
 // OnContradiction has fn called in the transaction that records a contradiction. Call it before Run.
-func (l *Ledger) OnContradiction(fn func(tx *Tx, c Contradiction)) { l.contradictions.then = fn }
+func (l *Ledger) OnContradiction(fn func(tx *Tx, c Contradiction) error) { l.contradictions.then = fn }
 
 // contradictions are what Contradicts has found and Run has to record.
 type contradictions struct {
 	queue chan Contradiction
-	then  func(tx *Tx, c Contradiction)
+	then  func(tx *Tx, c Contradiction) error
 
 	mu   sync.Mutex
 	told map[[2]string]time.Time
@@ -283,10 +283,10 @@ func (l *Ledger) contradictionLoop(ctx context.Context) {
 		case c := <-l.contradictions.queue:
 			err := l.Write(ctx, func(tx *Tx) error {
 				tx.Append(Event{Kind: kindContradicted, Actor: "system", Subject: c.Row, Body: c})
-				if l.contradictions.then != nil {
-					l.contradictions.then(tx, c)
+				if l.contradictions.then == nil {
+					return nil
 				}
-				return nil
+				return l.contradictions.then(tx, c)
 			})
 			if err != nil {
 				l.log.Error("cannot record that a table was changed", "table", c.Table, "row", c.Row, "error", err.Error())

@@ -71,7 +71,7 @@ type Mail struct {
 	core       protocol.Core
 	arrivals   *ledger.Waiters // long polls and sockets, by the agent's id
 	hub        hub.Hub
-	queueSizes queueSizes
+	queueSizes hub.Sizes
 	started    time.Time
 	// pushed holds messages whose push is to be recorded. Sockets block when it is full, so
 	// that a slow database slows pushes down instead of growing memory.

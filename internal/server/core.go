@@ -146,6 +146,13 @@ func (c *core) open(ctx context.Context, config *Config, more []protocol.Protoco
 	c.Kin = kin.New(kin.Options{
 		Ledger: c.Ledger, Roster: c.Roster, Alarms: c.Alarms, Log: c.Log, Watch: c.watched(config, more),
 	})
+	c.Ledger.OnContradiction(func(tx *ledger.Tx, found ledger.Contradiction) error {
+		return alarm.Raise(tx, alarm.Alarm{
+			Kind: "table_contradicted", Title: "The table " + found.Table + " of the database is not what the ledger says.",
+			Detail: "Somebody has written to the database: " + found.Detail + ". What the table says there counts for nothing. " +
+				"`signalbox ledger rebuild --check` shows what differs, and `signalbox ledger rebuild` repairs it.",
+		})
+	})
 	// A replay reads decisions back from entries; each kind of entry needs its reader.
 	readers := gate.Readers()
 	maps.Copy(readers, list.Readers())

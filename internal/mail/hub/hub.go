@@ -1,6 +1,6 @@
 // Package hub knows, on one node, which agents have a socket, and which senders wait to learn how their
 // message was delivered. It is a switchboard in memory: it holds no messages, stores nothing, and knows
-// neither the protocol nor the ledger.
+// neither the protocol nor the ledger. It also remembers how full queues are (Sizes).
 //
 // Package mail reports to it what it reads from the ledger, so that every node serves its own sockets and
 // senders, whichever node wrote the entry. What the hub forgets costs a wait or a receipt, and no message.
