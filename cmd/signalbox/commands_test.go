@@ -243,6 +243,8 @@ var instead = map[string]string{
 	"signalbox operators set %s --slack U024BE7LH": "signalbox operators set admin --slack U024BE7LJ",
 	"signalbox operators set NAME --%s CONTACT":    "signalbox operators set admin --telegram 4711",
 	"signalbox operators set NAME --email %s":      "signalbox operators set admin --email ann@example.com",
+	"signalbox workspaces set default --open-to finance": "signalbox workspaces add finance && signalbox workspaces set " +
+		"default --open-to finance",
 	"signalbox operators set ann --slack U024BE7LH --telegram 4711": "signalbox operators add ann && signalbox " +
 		"operators set ann --slack U024BE7LH --telegram 4711",
 

@@ -143,8 +143,8 @@ func groups(a *command.App) []*cobra.Command {
 			newSessionsLs(a), newSessionsShow(a)),
 		// The group `workspaces`. Workspaces cannot be removed: entries in the
 		// ledger belong to them.
-		command.Group("workspaces", "The workspaces, each walled off from the others: list, add",
-			newWorkspacesLs(a), newWorkspacesAdd(a)),
+		command.Group("workspaces", "The workspaces, each walled off from the others: list, add, open to others",
+			newWorkspacesLs(a), newWorkspacesAdd(a), newWorkspacesSet(a)),
 	}
 }
 

@@ -59,6 +59,7 @@ var offers = map[string]offer{
 		return output.Rows(p.Keys, func(k roster.Key) cobra.Completion { return described(k.ID, holder(k)) })
 	}),
 	"AGENT":          agentNames,
+	"WORKSPACE":      workspaceNames,
 	"agents NAME":    agentNames,
 	"proxy NAME":     agentNames,
 	"operators NAME": fetched("/ops/operators", operatorNames),
@@ -76,11 +77,15 @@ var offers = map[string]offer{
 // everywhere.
 var flagOffers = map[string]offer{
 	"agent": agentNames,
-	"workspace": fetched("/ops/workspaces", func(l roster.WorkspaceList) []cobra.Completion {
-		return output.Rows(l.Workspaces, func(name string) cobra.Completion { return name })
-	}),
+	"workspace": workspaceNames,
+	"open-to":   workspaceNames,
 	"engine": fixed(engine.Names()...),
 }
+
+// workspaceNames offers the workspaces that the operator may see.
+var workspaceNames = fetched("/ops/workspaces", func(l roster.WorkspaceList) []cobra.Completion {
+	return output.Rows(l.Workspaces, func(name string) cobra.Completion { return name })
+})
 
 // agentNames offers the agents of all workspaces that the operator may see. The
 // workspace is shown beside the name, since the same name may occur in several.

@@ -269,6 +269,33 @@ func newWorkspacesAdd(a *command.App) *command.Command {
 	return c
 }
 
+// newWorkspacesSet changes to which others a workspace is open.
+func newWorkspacesSet(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
+		Use: "set WORKSPACE", Short: "Open a workspace to the agents of others, or close it",
+		Long: "Agents of other workspaces can neither write to the agents of a workspace, nor find them or see whether they " +
+			"are online, unless it is open to theirs.",
+		Example: "  signalbox workspaces set default --open-to finance   # finance may write to default\n" +
+			"  signalbox workspaces set default --open-to \"\"        # nobody may",
+		Args: command.Exactly(1, "the name of the workspace"),
+	})
+	open := c.Flags().StringSlice("open-to", nil, "all workspaces whose agents may write to its agents; \"\" for none")
+	_ = c.MarkFlagRequired("open-to")
+	c.RunE = func(c *command.Command, args []string) error {
+		in := roster.WorkspaceChange{OpenTo: new([]string)}
+		*in.OpenTo = append([]string{}, *open...)
+		return command.Ask(c.Context(), a, api.Patch("/ops/workspaces/"+url.PathEscape(args[0]), in),
+			func(w output.Printer, is roster.Workspace) {
+				if len(is.OpenTo) == 0 {
+					w.Print("The workspace %s is closed to all others.", is.Name)
+					return
+				}
+				w.Print("The workspace %s is open to agents of %s.", is.Name, strings.Join(is.OpenTo, ", "))
+			})
+	}
+	return c
+}
+
 // remove deletes what is at the path and prints done. The API answers without a body, so
 // there is nothing to show as JSON.
 func remove(c *command.Command, a *command.App, path, done string) error {

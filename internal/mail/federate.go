@@ -1,6 +1,7 @@
 package mail
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -30,9 +31,13 @@ func (m *Mail) resolveForeign(ctx context.Context, l *letter) error {
 
 // resolveOnMesh finds the host of the mesh that has a recipient who is not on this one. notHere is
 // the answer if every host says no. A host that does not answer makes the result unknown, which
-// is an error of its own (MSG-88).
+// is an error of its own (MSG-88). No host is asked about a workspace that is not open to the sender's.
 func (m *Mail) resolveOnMesh(ctx context.Context, l *letter, notHere error) error {
 	to := m.Domains.Home(l.to)
+	reached, err := m.core.Roster.Reaches(ctx, l.sender.Workspace, m.Directory.Workspace(to.Tenant))
+	if err != nil || !reached {
+		return cmp.Or(err, notHere)
+	}
 	host, err := m.Federation.FindHost(ctx, to)
 	if err != nil {
 		return err

@@ -142,7 +142,13 @@ func (m *Mail) resolveImported(ctx context.Context, l *letter, im provenance) (e
 	if !m.Domains.Ours(l.to.Provider) {
 		return fault.New(fault.NotFound, "%s is no address of this provider.", l.to).About("envelope.to")
 	}
-	if l.recipient, err = m.Directory.Find(ctx, m.Domains.Home(l.to)); err != nil {
+	find := m.Directory.Find
+	if im.sameProvider { // an agent of another host is one of a workspace of that name
+		find = func(ctx context.Context, to amp.Address) (roster.Identity, error) {
+			return m.Directory.FindFor(ctx, m.Directory.Workspace(l.from.Tenant), to)
+		}
+	}
+	if l.recipient, err = find(ctx, m.Domains.Home(l.to)); err != nil {
 		return err
 	}
 	if l.recipient.Suspended {

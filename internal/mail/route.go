@@ -135,7 +135,7 @@ func (m *Mail) address(ctx context.Context, l *letter) error {
 
 // resolveLocal finds a recipient with our provider, here or on another host of the mesh.
 func (m *Mail) resolveLocal(ctx context.Context, l *letter) (err error) {
-	l.recipient, err = m.Directory.Find(ctx, m.Domains.Home(l.to))
+	l.recipient, err = m.Directory.FindFor(ctx, l.sender.Workspace, m.Domains.Home(l.to))
 	if len(m.Mesh.Hosts) > 0 && fault.Is(err, fault.NotFound) {
 		return m.resolveOnMesh(ctx, l, err)
 	}

@@ -89,7 +89,9 @@ func New(core protocol.Core, o Options) *Mail {
 	orElse(&o.IdleTime, 5*time.Minute)
 	orElse(&o.WebhookWait, 8*time.Second)
 	m := &Mail{Options: o, core: core, started: core.Now(), pushed: make(chan pushed, 1024)}
-	m.Directory = directory.New(core, directory.Options{Domains: o.Domains, Mode: o.Registration, Host: o.Mesh.Host})
+	isHost := func(tenant string) bool { return o.Mesh.Hosts[tenant].URL != "" }
+	m.Directory = directory.New(core,
+		directory.Options{Domains: o.Domains, Mode: o.Registration, Host: o.Mesh.Host, IsHost: isHost})
 	m.Attachments = attachment.New(core, attachment.Options{Blobs: o.Blobs, Clam: o.Clam, Received: m.wasDelivered})
 	m.Federation = federation.New(core, federation.Options{Domains: o.Domains, Peering: o.Peering, Mesh: o.Mesh})
 	m.arrivals = core.Ledger.Waiters(m.recipientOf)

@@ -178,12 +178,17 @@ WHERE a.address = $1 AND a.address <> ''`, []any{address},
 		&who.ID, &who.Name, &who.Workspace, &who.Address, &who.Trust, &labels, &who.Suspended, &h.suspendedUntil,
 		&who.RateLimit, (*[]byte)(&who.PublicKey))
 	if errors.Is(err, sql.ErrNoRows) {
-		return h, fault.New(fault.NotFound, "There is no agent with the address %.254s here.", address)
+		return h, NoAddress(address)
 	}
 	if err == nil {
 		err = wire.Unmarshal(labels, &who.Labels)
 	}
 	return h, err
+}
+
+// NoAddress is the error for an address that no agent has, or none that the caller may know of.
+func NoAddress(address string) error {
+	return fault.New(fault.NotFound, "There is no agent with the address %.254s here.", address)
 }
 
 // unknownKey is one error for keys that never existed and keys of removed holders.

@@ -19,6 +19,7 @@ type cache struct {
 	live   bool
 	round  int // counts the times it was emptied
 	byHash map[string]holding
+	open   map[string][]string // to which others workspaces are open
 }
 
 // holding is a key as it was read. Times are kept beside the identity, in microseconds and 0
@@ -64,11 +65,33 @@ func (c *cache) put(hash []byte, h holding, round int) {
 	c.byHash[string(hash)] = h
 }
 
+// findOpen is find for the workspaces that one is open to, and putOpen is put.
+func (c *cache) findOpen(workspace string) (open []string, found bool, round int) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if c.live {
+		open, found = c.open[workspace]
+	}
+	return open, found, c.round
+}
+
+func (c *cache) putOpen(workspace string, open []string, round int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.live || c.round != round {
+		return
+	}
+	if c.open == nil || len(c.open) >= maxCached {
+		c.open = map[string][]string{}
+	}
+	c.open[workspace] = open
+}
+
 // forget empties the cache and leaves it in use if it is.
 func (c *cache) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.round, c.byHash = c.round+1, map[string]holding{}
+	c.round, c.byHash, c.open = c.round+1, map[string]holding{}, nil
 }
 
 // Forget makes the next look-up read the tables. It is for callers that know of an entry that
@@ -79,11 +102,11 @@ func (r *Roster) Forget() { r.cache.forget() }
 func (c *cache) empty(live bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.live, c.round, c.byHash = live, c.round+1, map[string]holding{}
+	c.live, c.round, c.byHash, c.open = live, c.round+1, map[string]holding{}, nil
 }
 
-// identityNouns are the nouns of the entries that can change who a key stands for.
-var identityNouns = []string{"agent", "operator", "owner", "key", "public_key", "state"}
+// identityNouns are the nouns of the entries that can change who a key stands for, or who knows of whom.
+var identityNouns = []string{"agent", "operator", "owner", "key", "public_key", "state", "workspace"}
 
 // Run keeps the cache current by following the ledger, and saves presence, until ctx ends. The
 // cache is live only inside of it: without Run every call reads the tables.

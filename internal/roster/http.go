@@ -80,6 +80,11 @@ func (r *Roster) Routes() []wire.Route {
 			Answer: NewWorkspace{}, Status: 201, Handle: wire.Take(http.StatusCreated, maxBody, r.postWorkspace),
 		},
 		{
+			Method: "PATCH", Path: "/ops/workspaces/{name}", Auth: wire.Admin,
+			Summary: "Open a workspace to the agents of others, or close it: open_to is the list of all of them",
+			Request: WorkspaceChange{}, Answer: Workspace{}, Handle: wire.Take(http.StatusOK, maxBody, r.patchWorkspace),
+		},
+		{
 			Method: "GET", Path: "/ops/owners", Summary: "List owners, who may register agents", Auth: wire.Viewer,
 			Query: []wire.Param{{Name: "workspace", Meaning: "only owners of this workspace"}}, Answer: OwnerList{},
 			Handle: wire.Answer(http.StatusOK, r.getOwners),

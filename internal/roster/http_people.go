@@ -26,6 +26,8 @@ type (
 	// WorkspaceList is all workspaces that the caller may see.
 	WorkspaceList struct {
 		Workspaces []string `json:"workspaces"`
+		// OpenTo are the workspaces that are open to others, each with those others.
+		OpenTo map[string][]string `json:"open_to,omitempty"`
 	}
 	// NewWorkspace asks for a workspace.
 	NewWorkspace struct {
@@ -76,8 +78,7 @@ func (r *Roster) postToken(req *http.Request) (AddedOperator, error) {
 }
 
 func (r *Roster) getWorkspaces(req *http.Request) (WorkspaceList, error) {
-	all, err := r.Workspaces(req.Context(), wire.Scope(req.Context()))
-	return WorkspaceList{all}, err
+	return r.listWorkspaces(req.Context())
 }
 
 func (r *Roster) postWorkspace(req *http.Request, in NewWorkspace) (NewWorkspace, error) {

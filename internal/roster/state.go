@@ -97,6 +97,8 @@ func Projection() ledger.Projection {
 		),
 		Apply: map[string]ledger.Apply{
 			"workspace.added":    applyWorkspaceAdded,
+			kindOpened:           ledger.ApplyBody(keepOpening),
+			kindClosed:           ledger.ApplyBody(keepOpening),
 			"agent.added":        ledger.TryBody(applyAgentAdded),
 			"agent.changed":      ledger.TryBody(applyAgentChanged),
 			"agent.suspended":    ledger.ApplyBody(applySuspended),
@@ -125,6 +127,10 @@ func applyWorkspaceAdded(tx *store.Tx, e *ledger.Entry) error {
 	tx.Exec("INSERT INTO workspace (name, added_at) VALUES ($1, $2)", e.Subject, e.At.UnixMicro())
 	return nil
 }
+
+// keepOpening does nothing: openings are read from their entries. That there is an apply function keeps retention from
+// erasing their bodies.
+func keepOpening(*store.Tx, *ledger.Entry, *opening) {}
 
 // applyAgentAdded stores labels as JSON. Marshal sorts them, so that a rebuild writes the same
 // bytes.

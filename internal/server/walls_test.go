@@ -122,6 +122,8 @@ func TestWorkspacesAreWalls(t *testing.T) {
 			{"POST /ops/operators/{name}/token", "POST /ops/operators/admin/token", "", 404, 0},
 			{"GET /ops/workspaces", "GET /ops/workspaces", "", 200, 0},
 			{"POST /ops/workspaces", "POST /ops/workspaces", `{"name":"mine"}`, 403, 0},
+			{"PATCH /ops/workspaces/{name}", "PATCH /ops/workspaces/default", `{"open_to":["other"]}`, 404, 0},
+			{"PATCH /ops/workspaces/{name}", "PATCH /ops/workspaces/other", `{"open_to":["default"]}`, 200, 1},
 			{"GET /ops/ledger", "GET /ops/ledger?limit=1000", "", 200, 0},
 			{"GET /ops/ledger", "GET /ops/ledger?workspace=default", "", 200, 0},
 			{"GET /ops/ledger", "GET /ops/ledger?subject=" + agent.Agent.ID, "", 200, 0},

@@ -224,7 +224,7 @@ func (d *Directory) List(ctx context.Context, who roster.Identity, q Query) (Age
 }
 
 // Resolve finds an agent by its address or a short form, which is expanded with the caller's
-// tenant. Agents of other tenants are found too: one has to verify their messages.
+// tenant. Agents of other tenants are found if their workspace is open to the caller's.
 func (d *Directory) Resolve(ctx context.Context, who roster.Identity, text string) (Resolved, error) {
 	if plain, err := url.PathUnescape(text); err == nil {
 		text = plain // some clients escape twice
@@ -234,9 +234,9 @@ func (d *Directory) Resolve(ctx context.Context, who roster.Identity, text strin
 		return Resolved{}, fault.From(err).About("address")
 	}
 	if !d.options.Domains.Ours(address.Provider) {
-		return Resolved{}, fault.New(fault.NotFound, "There is no agent with the address %s here.", address)
+		return Resolved{}, roster.NoAddress(address.String())
 	}
-	found, err := d.Find(ctx, d.options.Domains.Home(address))
+	found, err := d.FindFor(ctx, who.Workspace, d.options.Domains.Home(address))
 	if err != nil {
 		return Resolved{}, err
 	}

@@ -33,6 +33,8 @@ type Options struct {
 	// Host is the id of this host in a mesh, "" for none. Addresses with it in place of the
 	// tenant mean agents of the default workspace.
 	Host string
+	// IsHost reports whether a tenant is the id of another host, which stands for the default workspace in the same way.
+	IsHost func(tenant string) bool
 }
 
 // Directory is the registered agents of this server. Its methods may be called from any
@@ -83,6 +85,34 @@ func (d *Directory) Find(ctx context.Context, a amp.Address) (roster.Identity, e
 		return found, errors.Join(err, listErr)
 	}
 	return d.core.Roster.Find(ctx, scoped[0])
+}
+
+// FindFor is Find for an agent of a workspace. An agent of another workspace that is not open to it is not found, in the
+// same words and as fast as one that does not exist.
+func (d *Directory) FindFor(ctx context.Context, workspace string, a amp.Address) (roster.Identity, error) {
+	reached, err := d.core.Roster.Reaches(ctx, workspace, d.Workspace(a.Tenant))
+	if err != nil {
+		return roster.Identity{}, err
+	}
+	if !reached {
+		return roster.Identity{}, roster.NoAddress(a.String())
+	}
+	found, err := d.Find(ctx, a)
+	if err == nil && found.Workspace != d.Workspace(a.Tenant) { // one that is named like a host
+		reached, err = d.core.Roster.Reaches(ctx, workspace, found.Workspace)
+	}
+	if err == nil && !reached {
+		return roster.Identity{}, roster.NoAddress(a.String())
+	}
+	return found, err
+}
+
+// Workspace is the workspace that a tenant of an address of ours stands for.
+func (d *Directory) Workspace(tenant string) string {
+	if tenant == d.options.Host || d.options.IsHost(tenant) {
+		return roster.DefaultWorkspace
+	}
+	return tenant
 }
 
 // Agent finds an agent by id, name or address, in the workspaces that the calling operator may see.

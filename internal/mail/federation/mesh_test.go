@@ -65,6 +65,12 @@ func TestMailGoesToTheHostThatHasTheRecipient(t *testing.T) {
 		}
 		// An address may name the host, for agents of its default tenant.
 		carol := two.Register("carol", roster.DefaultWorkspace)
+		if _, err := one.Mail.Route(t.Context(), alice.Who(), alice.Letter("carol@host-b.signalbox.local", "s", "m",
+			"")); mailtest.Code(err) != fault.NotFound {
+			t.Errorf("an agent behind a wall: %v", err)
+		}
+		one.Open(roster.DefaultWorkspace, "acme") // on both hosts, each of which has its own walls
+		two.Open(roster.DefaultWorkspace, "acme")
 		if named := alice.Send("carol@host-b.signalbox.local", "Hello", "by host"); named.Method != mail.ByMesh ||
 			len(carol.Inbox()) != 1 {
 			t.Errorf("%+v", named)
@@ -88,6 +94,7 @@ func TestAHostThatIsAwayIsTriedAgain(t *testing.T) {
 		alice.Letter("bob@acme.signalbox.local", "s", "m", "")); mailtest.Code(err) != fault.HostUnavailable {
 		t.Errorf("a host that may have the recipient does not answer: %v", err)
 	}
+	n.Open(roster.DefaultWorkspace, "acme")
 	sent := alice.Send("bob@host-b.signalbox.local", "s", "m")
 	if sent.Status != mail.Queued || sent.Method != mail.ByRelay || sent.RemoteHost != "host-b" {
 		t.Errorf("%+v", sent)

@@ -279,6 +279,15 @@ func (n *Node) Operator(name string) (key string, who roster.Identity) {
 	return token.Secret, who
 }
 
+// Open opens a workspace to the agents of others, and to nobody else.
+func (n *Node) Open(workspace string, others ...string) {
+	n.T.Helper()
+	_, err := n.Roster.ChangeWorkspace(n.T.Context(), roster.Identity{}, workspace, roster.WorkspaceChange{OpenTo: &others})
+	if err != nil {
+		n.T.Fatal(err)
+	}
+}
+
 // Shown is a message as an operator of all workspaces sees it.
 func (n *Node) Shown(id string) mail.Summary {
 	n.T.Helper()
