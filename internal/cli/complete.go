@@ -76,10 +76,10 @@ var offers = map[string]offer{
 // every command that has the flag. A flag of the same name must therefore mean the same
 // everywhere.
 var flagOffers = map[string]offer{
-	"agent": agentNames,
+	"agent":     agentNames,
 	"workspace": workspaceNames,
 	"open-to":   workspaceNames,
-	"engine": fixed(engine.Names()...),
+	"engine":    fixed(engine.Names()...),
 }
 
 // workspaceNames offers the workspaces that the operator may see.

@@ -47,4 +47,3 @@ func (r *Sizes) Set(agent string, taken int64, now time.Time) {
 	}
 	r.byAgent[agent] = size{taken, now}
 }
-
