@@ -12,8 +12,8 @@ func TestACommandHandsASignedVoteToTheBrowser(t *testing.T) {
 	t.Parallel()
 	p := up(t, t.TempDir())
 	rules := filepath.Join(t.TempDir(), "policy.yaml")
-	if err := os.WriteFile(rules, []byte("version: 1\nrules:\n"+
-		"  - {name: signed, on: [signal], then: gate, gate: {presence: passkey, even_if_undeclared: true}}\n"), 0o600); err != nil {
+	text := "version: 1\nrules:\n  - {name: signed, on: [signal], then: gate, gate: {presence: passkey}}\n"
+	if err := os.WriteFile(rules, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	mustRun(t, p.dir, "policy", "apply", rules)
@@ -37,7 +37,8 @@ func TestACommandHandsASignedVoteToTheBrowser(t *testing.T) {
 	if code, out := run(t, p.dir, "gates", "verify", id); code != 1 || !strings.Contains(out, "Nobody has voted") {
 		t.Errorf("exit code %d, %s", code, out)
 	}
-	if code, out := run(t, p.dir, "operators", "forget-passkeys", "admin"); code != 1 || !strings.Contains(out, "Stop it") {
+	if code, out := run(t, p.dir, "operators", "forget-passkeys", "admin"); code != 1 ||
+		!strings.Contains(out, "Stop it") {
 		t.Errorf("while the server runs: exit code %d, %s", code, out)
 	}
 	p.stop()

@@ -118,7 +118,8 @@ func (g *Gates) CheckPresence(ctx context.Context, by roster.Identity, found *Ga
 
 // Ask is what a browser needs to sign a vote that it is about to send, nil if it need not be signed. It
 // refuses what Vote would refuse, so that nobody signs in vain.
-func (g *Gates) Ask(ctx context.Context, by roster.Identity, gateID string, b Ballot) (ask *passkey.Request, err error) {
+func (g *Gates) Ask(ctx context.Context, by roster.Identity, gateID string, b Ballot,
+) (ask *passkey.Request, err error) {
 	err = g.ledger.Write(ctx, func(tx *ledger.Tx) error {
 		ask = nil
 		found, operator, v, err := g.read(tx, by, gateID, b)

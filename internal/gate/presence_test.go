@@ -208,8 +208,10 @@ func TestAnExportShowsWhoSignedWhat(t *testing.T) {
 			for _, e := range n.Entries() {
 				if e.Kind == kind && !found {
 					if body := change(string(e.Body)); body != string(e.Body) {
-						e, found = ledger.Entry{Seq: e.Seq, At: e.At, Kind: e.Kind, Workspace: e.Workspace, Subject: e.Subject,
-							Actor: e.Actor, Trace: e.Trace, Body: []byte(body)}, true
+						e, found = ledger.Entry{
+							Seq: e.Seq, At: e.At, Kind: e.Kind, Workspace: e.Workspace, Subject: e.Subject,
+							Actor: e.Actor, Trace: e.Trace, Body: []byte(body),
+						}, true
 						if body == "" {
 							e.Body = nil
 						}
@@ -235,7 +237,8 @@ func TestAnExportShowsWhoSignedWhat(t *testing.T) {
 			}
 			return body
 		}
-		forged("another decision", "gate.voted", replace(`"approve":true,"note":"x`, `"approve":false,"note":"x`), "does not hold")
+		forged("another decision", "gate.voted", replace(`"approve":true,"note":"x`, `"approve":false,"note":"x`),
+			"does not hold")
 		forged("another note", "gate.voted", replace(`"note":"x`, `"note":"z`), "does not hold")
 		forged("another change", "gate.voted", replace(`"b":1`, `"b":2`), "does not hold")
 		forged("no signature", "gate.voted", unsigned, "had to be signed")

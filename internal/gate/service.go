@@ -50,7 +50,7 @@ func (g *Gates) Vote(ctx context.Context, by roster.Identity, gateID string, b B
 		_, err := g.Cast(tx, by, gateID, b)
 		return err
 	})
-	if err = passkey.Recorded(ctx, g.ledger, by, "a vote at "+gateID, err); err != nil {
+	if err := passkey.Recorded(ctx, g.ledger, by, "a vote at "+gateID, err); err != nil {
 		return Gate{}, err
 	}
 	return g.digested(g.Get(ctx, gateID))
@@ -107,13 +107,13 @@ func (g *Gates) read(tx *ledger.Tx, by roster.Identity, gateID string, b Ballot,
 	if found, err = load(tx, gateID); err != nil {
 		return Gate{Status: Pending}, operator, v, err
 	}
-	if err = found.checkPending(by); err != nil {
+	if err := found.checkPending(by); err != nil {
 		return found, operator, v, err
 	}
 	if operator, err = voter(tx, by, b.For); err != nil {
 		return found, operator, v, err
 	}
-	if err = found.checkVoter(by, operator, b.Approve); err != nil {
+	if err := found.checkVoter(by, operator, b.Approve); err != nil {
 		return found, operator, v, err
 	}
 	modified, err := found.admit(b)

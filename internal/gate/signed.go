@@ -13,7 +13,7 @@ import (
 // was signed, by a passkey that was enrolled at that moment, over the gate as its entry has it; and that
 // each one that had to be signed is. It is for an export, whose entries VerifyExport proves.
 type Signatures struct {
-	Gate  string  // the gate whose votes are listed; all are checked
+	Gate  string   // the gate whose votes are listed; all are checked
 	Votes []Judged // of that gate
 
 	Verified int64 // votes with a signature that holds

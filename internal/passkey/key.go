@@ -94,7 +94,8 @@ func Verify(keys []Key, c Challenge, a *Assertion) (Key, error) {
 	i := slices.IndexFunc(keys, func(k Key) bool { return k.Credential == a.Credential })
 	if i < 0 {
 		return Key{}, fault.New(fault.PresenceInvalid,
-			"This was signed with a passkey that is not enrolled, was removed, or belongs to somebody else. Nothing was changed.")
+			"This was signed with a passkey that is not enrolled, was removed, or belongs to somebody else. "+
+				"Nothing was changed.")
 	}
 	k := keys[i]
 	count, err := k.check(c, a)

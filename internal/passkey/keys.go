@@ -100,8 +100,10 @@ func (k *Keys) Create(ctx context.Context, by roster.Identity) (*Creation, error
 		return nil, err
 	}
 	c := &Creation{
-		Request: Request{Challenge: k.creation(by).String(), RPID: k.site.RPID, Origin: k.site.Origin, Credentials: []string{}},
-		UserID:  base64.RawURLEncoding.EncodeToString([]byte(by.ID)), User: by.Name,
+		Request: Request{
+			Challenge: k.creation(by).String(), RPID: k.site.RPID, Origin: k.site.Origin, Credentials: []string{},
+		},
+		UserID: base64.RawURLEncoding.EncodeToString([]byte(by.ID)), User: by.Name,
 	}
 	for _, key := range own {
 		c.Credentials = append(c.Credentials, key.Credential)

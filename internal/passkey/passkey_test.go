@@ -163,7 +163,8 @@ func TestWhoHasAPasskeySignsForTheNextOne(t *testing.T) {
 		}
 		ask, err = n.keys.Add(ctx, ann, "other", otherMade, nil)
 		n.Must(err)
-		if _, err := n.keys.Add(ctx, ann, "other", otherMade, laptop.Sign(ask.Challenge)); !fault.Is(err, fault.PresenceInvalid) {
+		_, err = n.keys.Add(ctx, ann, "other", otherMade, laptop.Sign(ask.Challenge))
+		if !fault.Is(err, fault.PresenceInvalid) {
 			t.Error("a removed key signs:", err)
 		}
 		if n.labels(ann) != "ann/phone" || other == nil {
@@ -186,7 +187,8 @@ func mustCreate(ctx context.Context, t *testing.T, n *node, who roster.Identity)
 func TestAnAdminRemovesTheKeysOfOthersWithTheirOwn(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		ctx, n := t.Context(), start(t, address)
-		ann, root, away := n.operator("ann", "operator", ""), n.operator("root", "admin", ""), n.operator("away", "admin", "default")
+		ann, root := n.operator("ann", "operator", ""), n.operator("root", "admin", "")
+		away := n.operator("away", "admin", "default")
 		laptop := n.enrol(ann)
 		if _, err := n.keys.Remove(ctx, root, laptop.Credential, nil); !fault.Is(err, fault.PresenceRequired) {
 			t.Error("without a passkey:", err)
@@ -287,7 +289,8 @@ func TestASignatureIsOneOfAPersonAtOurOriginOverThisChallenge(t *testing.T) {
 		was := *field
 		for i := range was {
 			flipped := []byte(was)
-			if flipped[i]++; bytes.ContainsAny(flipped[i:i+1], "`{[@:.") {
+			flipped[i]++
+			if bytes.ContainsAny(flipped[i:i+1], "`{[@:.") {
 				flipped[i] = 'A'
 			}
 			*field = string(flipped)
@@ -340,7 +343,7 @@ func TestTheRegisterWantsTheSignatureOfEveryChange(t *testing.T) {
 		"the same key":          forged("passkey.added", string(added.Body)),
 		"a removal":             forged("passkey.removed", `{"operator":"ann","credential":"`+laptop.Credential+`"}`),
 		"a removal of nothing":  forged("passkey.removed", `{"operator":"ann","credential":"AAAA"}`),
-		"a body that is erased": func() error { r := passkey.NewRegister(); return r.Entry(&ledger.Entry{Kind: "passkey.added"}) }(),
+		"a body that is erased": passkey.NewRegister().Entry(&ledger.Entry{Kind: "passkey.added"}),
 	} {
 		if err == nil {
 			t.Errorf("%s was taken", name)

@@ -84,9 +84,9 @@ func (p *tab) enrol(label string) {
 }
 
 // decide votes at the gate's page, as the button says.
-func (p *tab) decide(gate, button, note string) {
+func (p *tab) decide(id, button, note string) {
 	p.t.Helper()
-	p.goTo("/ui/inbox/" + gate)
+	p.goTo("/ui/inbox/" + id)
 	p.until("the form is there", `document.querySelector('#decide')`)
 	if note != "" {
 		p.do(chromedp.SendKeys(chromedp.CSS("#note"), note))
@@ -145,7 +145,8 @@ func TestAVoteIsSignedInTheBrowser(t *testing.T) {
 	p.until("people are told", p.has("A first passkey was enrolled for ann"))
 	p.shot("account")
 	refused("the token alone", `"error":"presence_required"`, "POST /ops/gates/"+first+"/approve", "")
-	refused("a rejection by the token alone", b.url+"/ui/inbox/"+first, "POST /ops/gates/"+first+"/reject", `{"note":"no"}`)
+	refused("a rejection by the token alone", b.url+"/ui/inbox/"+first, "POST /ops/gates/"+first+"/reject",
+		`{"note":"no"}`)
 
 	p.decide(first, "approve", "Fine.\nBut once.")
 	p.until("it is approved", p.has("Approved: Pay 10"))
@@ -164,11 +165,12 @@ func TestAVoteIsSignedInTheBrowser(t *testing.T) {
 	} {
 		refused(name, `"error":"presence_invalid"`, "POST /ops/gates/"+third+"/approve", body)
 	}
-	if page := b.signedIn(ann).vote(third, url.Values{"do": {"approve"}}); !strings.Contains(page, "Decide it in a browser") {
+	anns := b.signedIn(ann)
+	if page := anns.vote(third, url.Values{"do": {"approve"}}); !strings.Contains(page, "Decide it in a browser") {
 		t.Error("a form without a signature:", page)
 	}
-	if _, page, _ := b.signedIn(ann).post("/ui/inbox/bulk", url.Values{"do": {"approve"}, "gate": {third}}); !strings.Contains(page,
-		"takes the signature of a passkey") {
+	if _, page, _ := anns.post("/ui/inbox/bulk", url.Values{"do": {"approve"}, "gate": {third}}); !strings.Contains(
+		page, "takes the signature of a passkey") {
 		t.Error("in bulk:", page)
 	}
 
@@ -238,20 +240,24 @@ func TestAVoteIsSignedInTheBrowser(t *testing.T) {
 		phone := p.authenticator()
 		p.goTo("/ui/account")
 		look[bool](p, `(() => { const get = navigator.credentials.get.bind(navigator.credentials);
-navigator.credentials.get = async (o) => { while (!window.plugged) await new Promise((r) => setTimeout(r, 20)); return get(o); };
+navigator.credentials.get = async (o) => {
+  while (!window.plugged) await new Promise((r) => setTimeout(r, 20));
+  return get(o);
+};
 return true; })()`)
 		p.do(chromedp.SendKeys(chromedp.CSS("#label"), "phone"), chromedp.Click(chromedp.CSS("#passkeys button.primary")))
 		p.until("the second is made", `document.querySelector('#passkeys input[name=made]')`)
 		second := p.unplug(phone)
 		laptop = p.authenticator(held...)
 		look[bool](p, "window.plugged = true")
-		p.until("it is enrolled", p.has("The passkey is enrolled.")+` && document.querySelectorAll('#passkeys li').length === 2`)
+		listed := ` && document.querySelectorAll('#passkeys li').length === `
+		p.until("it is enrolled", p.has("The passkey is enrolled.")+listed+"2")
 
 		p.unplug(laptop)
 		phone = p.authenticator(second...)
 		p.goTo("/ui/account")
 		p.do(chromedp.Click(chromedp.CSS("#passkeys li:first-child button")))
-		p.until("the first is removed", p.has("The passkey is removed.")+` && document.querySelectorAll('#passkeys li').length === 1`)
+		p.until("the first is removed", p.has("The passkey is removed.")+listed+"1")
 		second = p.unplug(phone) // with its counter
 		laptop = p.authenticator(held...)
 		p.decide(third, "approve", "")
@@ -285,8 +291,8 @@ return true; })()`)
 		}
 		s := gate.NewSignatures(first)
 		watch := ledger.Watch{Entry: s.Entry}
-		if _, err := ledger.VerifyExport(strings.NewReader(file), string(public), nil, watch); err != nil || s.Verified != 3 ||
-			len(s.Votes) != 1 || s.Votes[0].Result != gate.SignedVerified {
+		if _, err := ledger.VerifyExport(strings.NewReader(file), string(public), nil, watch); err != nil ||
+			s.Verified != 3 || len(s.Votes) != 1 || s.Votes[0].Result != gate.SignedVerified {
 			t.Errorf("%+v %v", s, err)
 		}
 		// One byte of a vote.

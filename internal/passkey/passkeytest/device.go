@@ -69,7 +69,8 @@ func (d *Device) Create(challenge string) passkey.Created {
 		panic(fmt.Sprint(err, err2))
 	}
 	// A COSE key in CBOR: {1: 2, 3: -7, -1: 1, -2: x, -3: y}.
-	cose := slices.Concat([]byte{0xa5, 1, 2, 3, 0x26, 0x20, 1, 0x21, 0x58, 32}, point[1:33], []byte{0x22, 0x58, 32}, point[33:])
+	cose := slices.Concat([]byte{0xa5, 1, 2, 3, 0x26, 0x20, 1, 0x21, 0x58, 32}, point[1:33],
+		[]byte{0x22, 0x58, 32}, point[33:])
 	data := slices.Concat(d.data(d.Flags|attested), make([]byte, 16), binary.BigEndian.AppendUint16(nil, uint16(len(id))),
 		id, cose)
 	object := slices.Concat([]byte("\xa3\x63fmt\x64none\x67attStmt\xa0\x68authData\x59"),
