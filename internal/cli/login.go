@@ -54,11 +54,7 @@ const lookEvery = 2 * time.Second
 
 // loginTerminal asks the person for their power and keeps the token that comes of it.
 func loginTerminal(ctx context.Context, a *command.App) error {
-	keeper, err := keep.New()
-	if err != nil {
-		return err
-	}
-	base, err := a.Address()
+	keeper, base, err := kept(a)
 	if err != nil {
 		return err
 	}
@@ -100,6 +96,14 @@ func loginTerminal(ctx context.Context, a *command.App) error {
 	}
 }
 
+// kept is where this user's tokens are, and the server that the command is about.
+func kept(a *command.App) (keeper *keep.Keeper, base string, err error) {
+	if keeper, err = keep.New(); err == nil {
+		base, err = a.Address()
+	}
+	return keeper, base, err
+}
+
 // whoAsks is what the page tells the person about this terminal.
 func whoAsks() web.TerminalAsk {
 	machine, _ := os.Hostname()
@@ -116,25 +120,21 @@ func whoAsks() web.TerminalAsk {
 // forgetTerminal ends the token at the server and removes it here. It is removed here also if the server
 // cannot be told: then it ends by itself within a day.
 func forgetTerminal(ctx context.Context, a *command.App) error {
-	keeper, err := keep.New()
+	keeper, base, err := kept(a)
 	if err != nil {
 		return err
 	}
-	base, err := a.Address()
-	if err != nil {
-		return err
-	}
-	kept, found := keeper.Get(base, time.Now())
+	token, found := keeper.Get(base, time.Now())
 	keeper.Remove(base)
 	if !found {
 		a.Out.Print("This terminal is not signed in to %s.", base)
 		return nil
 	}
-	cl := &api.Client{Base: base, Token: kept.Token}
+	cl := &api.Client{Base: base, Token: token.Token}
 	if err := cl.Call(ctx, api.Delete("/ops/login/cli"), nil); err != nil {
 		return fault.Wrap(err, fault.Conflict,
 			"The token is forgotten here. The server could not be told, so it ends there by itself at %s.",
-			kept.ExpiresAt.Local().Format("2006-01-02 15:04"))
+			token.ExpiresAt.Local().Format("2006-01-02 15:04"))
 	}
 	a.Out.Print("Signed out of %s.", base)
 	return nil
