@@ -266,6 +266,10 @@ func TestTwentyAttemptsToDecideAreRefused(t *testing.T) {
 	t.Parallel()
 	a := startCLI(t)
 	before := a.state()
+	if out := a.person(0, "doctor"); !strings.Contains(out, "refuses those of agents") ||
+		!strings.Contains(out, "in place in "+filepath.Join(a.project, ".claude")) {
+		t.Errorf("doctor does not say which walls stand:\n%s", out)
+	}
 	for _, c := range approvals {
 		_ = os.Remove(filepath.Join(a.project, "late"))
 		if got := a.does("only", c.command); c.policy && got.Verdict != "deny" {
@@ -284,6 +288,9 @@ func TestTwentyAttemptsToDecideAreRefused(t *testing.T) {
 		}
 	}
 	a.await("operator_refused")
+	if got := a.alarms(); len(got) != 1 { // neither an agent that tries again nor doctor raises more
+		t.Errorf("alarms: %v", got)
+	}
 	var entries struct {
 		Entries []struct {
 			Kind, Actor string

@@ -53,7 +53,7 @@ func newDoctor(a *command.App) *command.Command {
 			config.Warnings = append(config.Warnings, changedSince(*running, settings)...)
 			settings, of = *running, "of the server that is running at "+at
 		}
-		walls := examineWalls(a.DataDir(), settings, status)
+		walls := append(examineWalls(a.DataDir(), settings, status), processWalls(c.Context(), a)...)
 		report := map[string]any{
 			"findings": found, "walls": walls, "settings": settings.Settings, "of": of,
 			"warnings": config.Warnings,

@@ -1,12 +1,17 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"syscall"
 
+	"signalbox/internal/cli/api"
+	"signalbox/internal/cli/command"
+	"signalbox/internal/cli/hook"
 	"signalbox/internal/cli/output"
+	"signalbox/internal/kin"
 	"signalbox/internal/server"
 )
 
@@ -59,6 +64,42 @@ func userWall(data string) server.Wall {
 			owner, data)
 	}
 	return w
+}
+
+// processWalls say whether the server sees which process calls, and whether the hooks that it watches are
+// in place. There are none if the server cannot be asked, or is on another machine.
+func processWalls(ctx context.Context, a *command.App) (walls []server.Wall) {
+	cl, err := a.Client()
+	if err != nil {
+		return nil
+	}
+	var w kin.Walls
+	if cl.Call(ctx, api.Get("/ops/walls"), &w) != nil || w.Host != kin.Host() {
+		return nil
+	}
+	one := server.Wall{What: "processes", Stands: w.Processes}
+	switch {
+	case !w.Processes:
+		one.Text = "the server cannot see which process calls: an agent with an operator's token decides; use passkeys"
+	case w.UID == os.Getuid():
+		one.Text = "the server sees which process calls, and refuses those of agents"
+	default:
+		one.Stands = false
+		one.Text = "the server has a user of its own, and cannot tell which of your processes calls; use passkeys"
+	}
+	walls = append(walls, one)
+	for _, h := range w.Hooks {
+		if h.Host != w.Host {
+			continue
+		}
+		one := server.Wall{What: "hooks", Stands: true, Text: "in place in " + h.File + ", and watched"}
+		if err := hook.Intact(h); err != nil {
+			one.Stands = false
+			one.Text = fmt.Sprintf("%s: %s; run `signalbox hook install %s`", h.File, err, h.Tool)
+		}
+		walls = append(walls, one)
+	}
+	return walls
 }
 
 // isShared reports whether a folder is that in which a service shows where it is, and not its data folder.
