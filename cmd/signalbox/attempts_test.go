@@ -138,7 +138,8 @@ func (a *agentCLI) state() string {
 	a.t.Helper()
 	var all strings.Builder
 	for _, path := range []string{
-		"/ops/gates/" + a.gate, "/ops/gates?status=approved", "/ops/policy/versions", "/ops/operators", "/ops/keys", "/ops/agents", "/ops/walls",
+		"/ops/gates/" + a.gate, "/ops/gates?status=approved", "/ops/policy/versions", "/ops/operators",
+		"/ops/keys", "/ops/agents", "/ops/walls",
 	} {
 		status, answer, err := a.p.call("GET", path, "")
 		if err != nil || status != 200 {
@@ -278,7 +279,11 @@ func TestTwentyAttemptsToDecideAreRefused(t *testing.T) {
 		got := a.does("run", c.command)
 		if strings.Contains(c.command, "mv part late") {
 			late := filepath.Join(a.project, "late")
-			testbed.Until(t, c.name, func() bool { text, err := os.ReadFile(late); got.Output = string(text); return err == nil })
+			testbed.Until(t, c.name, func() bool {
+				text, err := os.ReadFile(late)
+				got.Output = string(text)
+				return err == nil
+			})
 		}
 		if !strings.Contains(got.Output, "agents_process") && !strings.Contains(got.Output, "does not decide about itself") {
 			t.Errorf("%s: %+v", c.name, got)
@@ -305,8 +310,8 @@ func TestTwentyAttemptsToDecideAreRefused(t *testing.T) {
 		!strings.HasSuffix(entries.Entries[0].Body.Call, "/approve") || len(entries.Entries[0].Body.Line) < 2 {
 		t.Errorf("%+v", entries)
 	}
-	if status, answer, _ := a.p.call("GET", "/ops/ledger?kind=operator.refused", ""); strings.Contains(answer, a.p.token()) {
-		t.Errorf("the ledger has the token: %d", status)
+	if _, answer, _ := a.p.call("GET", "/ops/ledger?kind=operator.refused", ""); strings.Contains(answer, a.p.token()) {
+		t.Error("the ledger has the token")
 	}
 
 	// Reading stays allowed, and so is everything for the person: from another shell, and from the one
@@ -351,7 +356,8 @@ var tampered = []struct {
 	policy        bool // the default policy stops the command
 }{
 	{
-		"the hooks by sed", `sed -i 's/"PreToolUse"/"PostNothing"/' .claude/settings.json`, "hooks_changed", true, false, true,
+		"the hooks by sed", `sed -i 's/"PreToolUse"/"PostNothing"/' .claude/settings.json`, "hooks_changed", true, false,
+		true,
 	},
 	{
 		"the hooks by a switch", `python3 -c 'import json
@@ -366,13 +372,13 @@ json.dump(s, open(".claude/settings.json", "w"))'`, "hooks_changed", true, false
 		"a table", sqlite("UPDATE agent SET trust = 'trusted'"), "foreign_write", false, true, true,
 	},
 	{
-		"the ledger", sqlite("INSERT INTO ledger_entry SELECT seq + 1000, workspace, kind, subject, trace, record, salt, body "+
-			"FROM ledger_entry WHERE seq = 1") + "; " + sqlite("UPDATE ledger_head SET seq = seq + 1000"), "", false, true, true,
+		"the ledger", sqlite("INSERT INTO ledger_entry SELECT seq + 1000, workspace, kind, subject, trace, record, salt, "+
+			"body FROM ledger_entry WHERE seq = 1") + "; " + sqlite("UPDATE ledger_head SET seq = seq + 1000"), "", false, true, true,
 	},
 	{
 		"the socket", `cd {DATA} && python3 -c 'import os, socket
-os.rename("ahp.sock", "old.sock"); s = socket.socket(socket.AF_UNIX); s.bind("ahp.sock")'`, "socket_replaced", false, false,
-		true,
+os.rename("ahp.sock", "old.sock"); s = socket.socket(socket.AF_UNIX); s.bind("ahp.sock")'`,
+		"socket_replaced", false, false, true,
 	},
 }
 

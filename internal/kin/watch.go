@@ -158,7 +158,9 @@ func (k *Kin) Install(ctx context.Context, by roster.Identity, h Hook, key strin
 		}
 		h.Agent, workspace = who.ID, who.Workspace
 	}
-	return h, k.note(ctx, ledger.Event{Workspace: workspace, Kind: kindInstalled, Actor: by.Actor(), Subject: h.File, Body: h})
+	return h, k.note(ctx, ledger.Event{
+		Workspace: workspace, Kind: kindInstalled, Actor: by.Actor(), Subject: h.File, Body: h,
+	})
 }
 
 // Uninstall records that an operator takes hooks out of the settings of a CLI.
@@ -247,8 +249,8 @@ func (k *Kin) watchHooks(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		detail := fmt.Sprintf("%s: %s. Nobody reported that with `signalbox hook uninstall`. The agent is suspended. If you did "+
-			"this, resume it with `signalbox agents resume`; if not, look at what the agent did, and install the hooks again "+
+		detail := fmt.Sprintf("%s: %s. Nobody reported that with `signalbox hook uninstall`. The agent is suspended. If "+
+			"you did this, resume it with `signalbox agents resume`; if not, look at what the agent did, and install the hooks again "+
 			"with `signalbox hook install %s`.", h.File, wrong, h.Tool)
 		err = k.note(ctx, ledger.Event{
 			Workspace: workspace, Kind: kindRemoved, Actor: "system", Subject: h.File,

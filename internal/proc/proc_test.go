@@ -25,7 +25,7 @@ func addresses(t *testing.T, c net.Conn) proc.Addresses {
 }
 
 // accepted is our end of a connection that a shell has opened, on an address of this machine.
-func accepted(t *testing.T, listen string, dial string) (net.Conn, *exec.Cmd) {
+func accepted(t *testing.T, listen, dial string) (net.Conn, *exec.Cmd) {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", listen)
 	if err != nil {

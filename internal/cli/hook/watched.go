@@ -178,7 +178,7 @@ func same(a node, inA []byte, b node, inB []byte) bool {
 		return false
 	}
 	if a.kind != '{' && a.kind != '[' {
-		return a.text(inA) == b.text(inB) && (a.kind == '"' || string(inA[a.start:a.end]) == string(inB[b.start:b.end]))
+		return a.text(inA) == b.text(inB) && (a.kind == '"' || bytes.Equal(inA[a.start:a.end], inB[b.start:b.end]))
 	}
 	for i, x := range a.items {
 		y := b.items[i].value
