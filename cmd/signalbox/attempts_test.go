@@ -419,8 +419,8 @@ func TestWhatAnAgentChangesBehindTheServerIsFound(t *testing.T) {
 	}
 }
 
-// stopped are the ways in which the agent puts the server out of the way, and goes on.
-var stopped = []struct{ name, command, says string }{
+// outOfTheWay are the ways in which the agent puts the server out of the way, and goes on.
+var outOfTheWay = []struct{ name, command, says string }{
 	{"killed", `kill -9 {PID}`, "cannot be asked"},
 	{"paused", `kill -STOP {PID}`, "cannot be asked"},
 	{
@@ -449,7 +449,7 @@ setsid nohup python3 allow.py >up.log 2>&1 & sleep 2; cat up.log`, "started by t
 
 func TestAnAgentThatStopsTheServerDoesNotGoOn(t *testing.T) {
 	t.Parallel()
-	for _, c := range stopped {
+	for _, c := range outOfTheWay {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			a := startCLI(t)

@@ -26,6 +26,12 @@ func TestTheProcessBehindAHookIsFound(t *testing.T) {
 			[]string{"claude", "-p", "why does /opt/signalbox hook claude-code --data /d fail?"},
 			true, false,
 		},
+		{
+			"behind a program that ends it in time",
+			[]string{"signalbox", "hook", "claude-code"},
+			[]string{"timeout", "-s", "KILL", "26", "signalbox", "hook", "claude-code"},
+			true, true,
+		},
 		{"a pipe", []string{"signalbox", "harness", "stdio"}, nil, true, false},
 		{"a client", []string{"a3s", "code"}, nil, false, false},
 		{"nothing", nil, nil, false, false},
@@ -33,14 +39,7 @@ func TestTheProcessBehindAHookIsFound(t *testing.T) {
 		if got := isPipe(c.args); got != c.pipe {
 			t.Errorf("%s: isPipe is %v", c.name, got)
 		}
-		call := ""
-		for i, a := range c.args {
-			if i > 0 {
-				call += " "
-			}
-			call += a
-		}
-		if got := runs(c.shell, call); got != c.runs {
+		if got := runs(c.shell, c.args); got != c.runs {
 			t.Errorf("%s: runs is %v", c.name, got)
 		}
 	}
