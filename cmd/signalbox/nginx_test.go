@@ -30,7 +30,7 @@ func nginxProgram(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{"nginx", "/usr/sbin/nginx", filepath.Join(cache, "signalbox-test-nginx/usr/sbin/nginx")} {
+	for _, path := range []string{"nginx", "/usr/sbin/nginx", cache + "/signalbox-test-nginx/usr/sbin/nginx"} {
 		if found, err := exec.LookPath(path); err == nil {
 			return found
 		}
@@ -204,7 +204,8 @@ func strangerAtNginx(t *testing.T, p *process, client *http.Client) {
 			t.Errorf("%s %v: %d %s", try.call, try.header, status, answer)
 		}
 	}
-	if p.get("/ops/status", &after); after.Entries != before.Entries {
+	p.get("/ops/status", &after)
+	if after.Entries != before.Entries {
 		t.Errorf("strangers wrote %d entries", after.Entries-before.Entries)
 	}
 	if called.Load() != 0 {

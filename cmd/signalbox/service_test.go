@@ -21,7 +21,7 @@ func installed(t *testing.T) (root, unit string) {
 	t.Helper()
 	root = t.TempDir()
 	mustRun(t, root, "service", "install", "--root", root, "--data", "/var/lib/signalbox", "--listen", "127.0.0.1:0")
-	text, err := os.ReadFile(filepath.Join(root, "etc/systemd/system/signalbox.service"))
+	text, err := os.ReadFile(root + "/etc/systemd/system/signalbox.service")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func TestTheServiceIsWhatSystemdTakes(t *testing.T) {
 	}
 	// The program of the unit is below the folder, and systemd looks for it.
 	file := filepath.Join(t.TempDir(), "signalbox.service")
-	local := strings.ReplaceAll(unit, "/usr/local/bin/signalbox", filepath.Join(root, "usr/local/bin/signalbox"))
+	local := strings.ReplaceAll(unit, "/usr/local/bin/signalbox", root+"/usr/local/bin/signalbox")
 	if err := os.WriteFile(file, []byte(local), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -50,16 +50,16 @@ func TestTheServiceIsWhatSystemdTakes(t *testing.T) {
 		}
 	}
 
-	before, err := os.Stat(filepath.Join(root, "etc/systemd/system/signalbox.service"))
+	before, err := os.Stat(root + "/etc/systemd/system/signalbox.service")
 	if err != nil {
 		t.Fatal(err)
 	}
 	mustRun(t, root, "service", "install", "--root", root, "--data", "/var/lib/signalbox", "--listen", "127.0.0.1:0")
-	after, err := os.Stat(filepath.Join(root, "etc/systemd/system/signalbox.service"))
+	after, err := os.Stat(root + "/etc/systemd/system/signalbox.service")
 	if err != nil || !after.ModTime().Equal(before.ModTime()) {
 		t.Errorf("a second installation changes something: %v", err)
 	}
-	data := filepath.Join(root, "var/lib/signalbox/kept")
+	data := root + "/var/lib/signalbox/kept"
 	if err := os.MkdirAll(data, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestTheServiceHasAUserOfItsOwn(t *testing.T) {
 	}
 	root, unit := installed(t)
 	data, shared := filepath.Join(root, "state"), filepath.Join(root, "run")
-	program := filepath.Join(root, "usr/local/bin/signalbox")
+	program := root + "/usr/local/bin/signalbox"
 	for dir, mode := range map[string]os.FileMode{
 		data: octal(t, unit, "StateDirectoryMode"), shared: octal(t, unit, "RuntimeDirectoryMode"),
 	} {

@@ -115,7 +115,12 @@ func TestEveryPublicCallIsSafeFromPages(t *testing.T) {
 	ctx, stop := context.WithCancel(context.Background())
 	ready, done := make(chan struct{}), make(chan error, 1)
 	go func() { done <- s.Run(ctx, func(*server.Server) { close(ready) }) }()
-	defer func() { stop(); testbed.Receive(t, "the end", done) }()
+	defer func() {
+		stop()
+		if err := testbed.Receive(t, "the end", done); err != nil {
+			t.Error(err)
+		}
+	}()
 	testbed.Receive(t, "the server", ready)
 	routes, all := s.PublicRoutes()
 	ask := func(route wire.Route, edit func(*http.Request)) *httptest.ResponseRecorder {

@@ -6,6 +6,7 @@
 package keep
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"os"
@@ -70,7 +71,7 @@ func (k *Keeper) Put(t Token) (where string, err error) {
 	}
 	if k.Keyring != nil && k.Keyring.Put(name(t.Server), text, time.Until(t.ExpiresAt)) == nil {
 		// Some containers let a key be put and not be read.
-		if back, err := k.Keyring.Get(name(t.Server)); err == nil && string(back) == string(text) {
+		if back, err := k.Keyring.Get(name(t.Server)); err == nil && bytes.Equal(back, text) {
 			_ = os.Remove(k.file(t.Server))
 			return "the kernel's keyring", nil
 		}

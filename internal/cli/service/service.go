@@ -219,7 +219,7 @@ func (i *installer) makeData() error {
 
 // start has systemd run the service, if there is one.
 func (i *installer) start(ctx context.Context, allow string) error {
-	if _, err := os.Stat("/run/systemd/system"); err != nil {
+	if !systemdRuns() {
 		i.app.Out.Print("Wrote %s. systemd does not run here; `systemctl enable --now signalbox` starts it where it does.", unitFile)
 		return nil
 	}
@@ -241,12 +241,15 @@ func (i *installer) start(ctx context.Context, allow string) error {
 	return nil
 }
 
+// systemdRuns reports whether systemd is what started this machine.
+func systemdRuns() bool {
+	_, err := os.Stat("/run/systemd/system")
+	return err == nil
+}
+
 // uninstall stops the service and removes its files.
 func (i *installer) uninstall(ctx context.Context) error {
-	runs := i.root == ""
-	if _, err := os.Stat("/run/systemd/system"); err != nil {
-		runs = false
-	}
+	runs := i.root == "" && systemdRuns()
 	if _, err := os.Stat(filepath.Join(i.root, unitFile)); errors.Is(err, fs.ErrNotExist) {
 		i.app.Out.Print("There is no service to remove.")
 		return nil
