@@ -264,7 +264,8 @@ func TestDoctorShowsTheRunningServer(t *testing.T) {
 	p := up(t, t.TempDir(), "--log-level", "debug")
 	mustRun(t, p.dir, "config", "set", "ledger.retention", "90d")
 	out := mustRun(t, p.dir, "doctor")
-	if !strings.Contains(out, "of the server that is running at "+p.url) ||
+	port := p.url[strings.LastIndexByte(p.url, ':'):] // people are shown a name, and commands use the number
+	if !strings.Contains(out, "of the server that is running at http://127.0.0.1"+port) ||
 		!regexp.MustCompile(`log\.level +debug +--log-level`).MatchString(out) ||
 		!strings.Contains(out, `ledger.retention is "none" in the running server and "90d" in the file. Restart the `+
 			`server.`) {

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/mod/sumdb/tlog"
 	"golang.org/x/sync/errgroup"
 
 	"signalbox/internal/store"
@@ -91,7 +92,10 @@ func Open(ctx context.Context, o Options) (*Ledger, error) {
 		stopped:     make(chan struct{}),
 		signal:      make(chan struct{}),
 
-		contradictions: contradictions{queue: make(chan Contradiction, 256)},
+		leaves: leaves{known: map[int64]tlog.Hash{}},
+		contradictions: contradictions{
+			queue: make(chan Contradiction, 256), then: func(*Tx, Contradiction) error { return nil },
+		},
 	}
 	if l.now == nil {
 		l.now = time.Now

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -124,12 +125,11 @@ func (l *Ledger) prove(ctx context.Context, e *Entry) error {
 		return l.forged(e.Seq)
 	}
 	// The other hashes of a full tile have gone into the proof, so all of them are proved.
-	n := (e.Seq - 1) >> tileHeight
-	if first := n << tileHeight; first+1<<tileHeight <= signed.size {
-		l.leaves.addTile(first+1, t.tiles[[2]int64{0, n}])
-	} else {
-		l.leaves.addTile(e.Seq, leaf[:])
+	first, proved := e.Seq, leaf[:]
+	if n := (e.Seq - 1) >> tileHeight; (n+1)<<tileHeight <= signed.size {
+		first, proved = n<<tileHeight+1, t.tiles[[2]int64{0, n}]
 	}
+	l.leaves.addTile(first, proved)
 	return nil
 }
 
@@ -174,17 +174,9 @@ func (k *leaves) addTile(seq int64, hashes []byte) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for ; len(hashes) >= tlog.HashSize; seq++ {
-		k.put(seq, tlog.Hash(hashes[:tlog.HashSize]))
+		k.known[seq] = tlog.Hash(hashes[:tlog.HashSize])
 		hashes = hashes[tlog.HashSize:]
 	}
-}
-
-// put adds a leaf. The caller holds mu.
-func (k *leaves) put(seq int64, leaf tlog.Hash) {
-	if k.known == nil {
-		k.known = map[int64]tlog.Hash{}
-	}
-	k.known[seq] = leaf
 }
 
 // commit adds the leaves of a batch before it is committed, since others may read its entries from that moment on.
@@ -192,7 +184,7 @@ func (k *leaves) commit(appended []*Entry) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, e := range appended {
-		k.put(e.Seq, tlog.RecordHash(e.Record))
+		k.known[e.Seq] = tlog.RecordHash(e.Record)
 	}
 }
 
@@ -209,13 +201,8 @@ func (k *leaves) drop(appended []*Entry) {
 func (k *leaves) trim(size int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if len(k.known) <= maxLeaves {
-		return
-	}
-	for seq := range k.known {
-		if seq <= size {
-			delete(k.known, seq)
-		}
+	if len(k.known) > maxLeaves {
+		maps.DeleteFunc(k.known, func(seq int64, _ tlog.Hash) bool { return seq <= size })
 	}
 }
 
@@ -226,17 +213,13 @@ type Contradiction struct {
 	Detail string `json:"detail"` // what is wrong with it
 }
 
-// kindContradicted is the kind of the entry that says so.
-const kindContradicted = "table.contradicted"
-
 // Contradicts is the error for a row that is not what the ledger says. The row counts for nothing. It is logged,
 // and recorded by Run with what OnContradiction does, at most once an hour for each row.
 func (l *Ledger) Contradicts(table, row, detail string, args ...any) error {
-	row = strings.ToValidUTF8(row[:min(len(row), maxName/2)], "")
 	detail = fmt.Sprintf(detail, args...)
-	c := Contradiction{table, row, detail}
+	c := Contradiction{table, strings.ToValidUTF8(row[:min(len(row), maxName/2)], ""), detail}
 	if l.contradictions.first(c, l.now()) {
-		l.log.Error("a table is not what the ledger says", "table", table, "row", row, "detail", detail)
+		l.log.Error("a table is not what the ledger says", "table", table, "row", c.Row, "detail", detail)
 		select {
 		case l.contradictions.queue <- c:
 		default: // somebody has changed hundreds of rows; those before them say so
@@ -282,10 +265,7 @@ func (l *Ledger) contradictionLoop(ctx context.Context) {
 		select {
 		case c := <-l.contradictions.queue:
 			err := l.Write(ctx, func(tx *Tx) error {
-				tx.Append(Event{Kind: kindContradicted, Actor: "system", Subject: c.Row, Body: c})
-				if l.contradictions.then == nil {
-					return nil
-				}
+				tx.Append(Event{Kind: "table.contradicted", Actor: "system", Subject: c.Row, Body: c})
 				return l.contradictions.then(tx, c)
 			})
 			if err != nil {

@@ -392,11 +392,7 @@ func (l *Ledger) foreignHead(at head) error {
 	if !l.alone || l.lastHead.seq == 0 || l.lastHead.seq == at.seq {
 		return nil
 	}
-	err := fault.New(fault.LedgerMismatch,
-		"The last entry of this server is %d, and the ledger's is %d: another program has written to the database. Find out "+
-			"what it was, and restore the database from a backup.", l.lastHead.seq, at.seq)
-	l.refuse(err)
-	return err
+	return l.forged(at.seq)
 }
 
 // moveHead moves the head on, and breaks the transaction if it is not where it was
