@@ -10,7 +10,6 @@ import (
 	"signalbox/internal/passkey"
 	"signalbox/internal/policy"
 	"signalbox/internal/roster"
-	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
 
@@ -43,13 +42,13 @@ func (v *voted) challenge(gateID string) passkey.Challenge {
 }
 
 // signers are the keys of who casts a vote, and whether a vote at the gate has to be signed.
-func signers(query store.Query, o *Opening, caster, operator string) (keys []passkey.Key, needed bool, err error) {
-	if keys, err = passkey.Of(query, caster); err != nil {
+func signers(p ledger.Prover, o *Opening, caster, operator string) (keys []passkey.Key, needed bool, err error) {
+	if keys, err = passkey.Of(p, caster); err != nil {
 		return nil, false, err
 	}
 	enrolled := len(keys) > 0
 	if operator != caster && !enrolled {
-		others, err := passkey.Of(query, operator)
+		others, err := passkey.Of(p, operator)
 		if err != nil {
 			return nil, false, err
 		}
@@ -65,7 +64,7 @@ func (g *Gates) checkPresence(tx *ledger.Tx, found *Gate, by roster.Identity, op
 	if v.Assertion == nil && !found.opening.mayNeedSignature() {
 		return nil
 	}
-	keys, needed, err := signers(tx.Query, &found.opening, by.ID, operator.ID)
+	keys, needed, err := signers(tx.Prover(), &found.opening, by.ID, operator.ID)
 	switch {
 	case err != nil:
 		return err
@@ -96,7 +95,7 @@ func (g *Gates) addPresence(ctx context.Context, found *Gate) error {
 	if found.Presence != "" || !found.opening.mayNeedSignature() {
 		return nil
 	}
-	_, needed, err := signers(g.db.Reading(ctx), &found.opening, who.ID, who.ID)
+	_, needed, err := signers(g.ledger.Prover(ctx), &found.opening, who.ID, who.ID)
 	if needed {
 		found.Presence = Passkey
 	}
@@ -109,7 +108,7 @@ func (g *Gates) CheckPresence(ctx context.Context, by roster.Identity, found *Ga
 	if !found.opening.mayNeedSignature() {
 		return nil
 	}
-	keys, needed, err := signers(g.db.Reading(ctx), &found.opening, by.ID, by.ID)
+	keys, needed, err := signers(g.ledger.Prover(ctx), &found.opening, by.ID, by.ID)
 	if err == nil && needed {
 		err = g.presenceRequired(found, by, len(keys) > 0)
 	}
@@ -126,7 +125,7 @@ func (g *Gates) Ask(ctx context.Context, by roster.Identity, gateID string, b Ba
 		if err != nil || !found.opening.mayNeedSignature() {
 			return err
 		}
-		keys, needed, err := signers(tx.Query, &found.opening, by.ID, operator.ID)
+		keys, needed, err := signers(tx.Prover(), &found.opening, by.ID, operator.ID)
 		if err != nil || !needed {
 			return err
 		}

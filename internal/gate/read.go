@@ -185,10 +185,14 @@ func (g *Gate) follow(e *ledger.Entry) error {
 
 // vote is a vote as its entry has it.
 func (b *voted) vote(e *ledger.Entry) Vote {
-	return Vote{
+	v := Vote{
 		Operator: b.Operator, CastBy: b.CastBy, Approve: b.Approve, Note: b.Note, Modified: b.Modified, Digest: b.Digest,
 		At: e.At,
 	}
+	if b.Assertion != nil {
+		v.Passkey = b.Assertion.Credential
+	}
+	return v
 }
 
 func noGate(gateID string) error {

@@ -43,7 +43,7 @@ const (
 func (k *Keys) List(ctx context.Context, by roster.Identity) ([]Key, error) {
 	query := k.db.Reading(ctx)
 	if !by.Role.Allows(roster.Admin) {
-		return Of(query, by.ID)
+		return Of(k.ledger.Prover(ctx), by.ID)
 	}
 	all, err := store.All(query, scanKey, selectKey+
 		"AND operator IN (SELECT id FROM operator WHERE workspace = $1 OR $1 = '') ORDER BY name, added_at, credential",
@@ -95,7 +95,7 @@ func (k *Keys) Create(ctx context.Context, by roster.Identity) (*Creation, error
 	if why := k.Problem(); why != "" {
 		return nil, fault.New(fault.Conflict, "%s", why)
 	}
-	own, err := Of(k.db.Reading(ctx), by.ID)
+	own, err := Of(k.ledger.Prover(ctx), by.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +195,7 @@ func (k *Keys) Add(ctx context.Context, by roster.Identity, label string, made C
 		if before > 0 {
 			return fault.New(fault.AlreadyExists, "This passkey is enrolled, or was removed. Make a new one.")
 		}
-		own, err := Of(tx.Query, by.ID)
+		own, err := Of(tx.Prover(), by.ID)
 		switch {
 		case err != nil:
 			return err
@@ -252,7 +252,7 @@ func (k *Keys) Remove(ctx context.Context, by roster.Identity, credential string
 		if err != nil {
 			return err
 		}
-		own, err := Of(tx.Query, by.ID)
+		own, err := Of(tx.Prover(), by.ID)
 		switch {
 		case err != nil:
 			return err
@@ -311,7 +311,7 @@ func Forget(tx *ledger.Tx, name string) (count int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	keys, err := Of(tx.Query, p.ID)
+	keys, err := Of(tx.Prover(), p.ID)
 	if err != nil || len(keys) == 0 {
 		return 0, err
 	}

@@ -1,6 +1,7 @@
 package passkey
 
 import (
+	"bytes"
 	"time"
 
 	"signalbox/internal/ledger"
@@ -112,7 +113,51 @@ func scanKey(scan store.Scan) (k Key, err error) {
 	return k, err
 }
 
-// Of are the keys that an operator can sign with now, by the operator's id.
-func Of(query store.Query, operatorID string) ([]Key, error) {
-	return store.All(query, scanKey, selectKey+"AND operator = $1 ORDER BY added_at, credential", operatorID)
+// Of are the keys that an operator can sign with now, by the operator's id. The ledger has to say that they were
+// added and not removed; how often they have signed is read from the table alone.
+func Of(p ledger.Prover, operatorID string) (keys []Key, err error) {
+	agree, err := ledger.Agree(func() (bool, error) {
+		var err error
+		keys, err = store.All(p.Query, scanKey, selectKey+"AND operator = $1 ORDER BY added_at, credential", operatorID)
+		if err != nil {
+			return false, err
+		}
+		proven, err := enrolled(p, operatorID)
+		agree := len(keys) == len(proven)
+		for i := range keys {
+			k, is := &keys[i], proven[keys[i].Credential]
+			agree = agree && is != nil && k.Operator == is.Operator && bytes.Equal(k.PublicKey, is.PublicKey) &&
+				k.RPID == is.RPID && k.Origin == is.Origin
+		}
+		return agree, err
+	})
+	if err == nil && !agree {
+		err = p.Contradicts("passkey", operatorID, "the passkeys of %s are not those that were enrolled", operatorID)
+	}
+	return keys, err
+}
+
+// enrolled are the keys of an operator by their credentials, as the entries say.
+func enrolled(p ledger.Prover, operatorID string) (map[string]*added, error) {
+	entries, err := p.Entries(ledger.Query{
+		Subject: operatorID, Kinds: []string{kindAdded, kindRemoved, kindForgotten, "operator.removed"},
+	})
+	keys := map[string]*added{}
+	for i := 0; i < len(entries) && err == nil; i++ {
+		switch e := &entries[i]; e.Kind {
+		case kindAdded:
+			var b *added
+			if b, err = ledger.Read[added](e); err == nil {
+				keys[b.Credential] = b
+			}
+		case kindRemoved:
+			var b *removed
+			if b, err = ledger.Read[removed](e); err == nil {
+				delete(keys, b.Credential)
+			}
+		default:
+			clear(keys)
+		}
+	}
+	return keys, err
 }

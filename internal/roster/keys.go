@@ -10,6 +10,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/id"
 	"signalbox/internal/ledger"
+	"signalbox/internal/store"
 )
 
 // The life of a key. It is issued, with a secret that is shown once. It may be rotated once:
@@ -49,12 +50,9 @@ func issue(tx *ledger.Tx, by Identity, workspace, holder string, k *Issued) {
 // IssueFor gives an operator, by id, a further token that ends by itself, in the caller's transaction, which must be one
 // of Roster.Write.
 func (r *Roster) IssueFor(tx *ledger.Tx, operator string, token *Issued, until time.Time) (Person, error) {
-	p, err := scanPerson(func(dest ...any) error {
-		return tx.QueryRow(selectPerson+" WHERE id = $1", []any{operator}, dest...)
+	p, err := provenOperator(tx.Prover(), func(query store.Query) (Person, map[string]string, error) {
+		return operatorBy(query, "id", operator)
 	})
-	if errors.Is(err, sql.ErrNoRows) {
-		return p, noOperator(operator)
-	}
 	if err != nil {
 		return p, err
 	}

@@ -109,7 +109,7 @@ func (f *facts) follow(e *ledger.Entry) error {
 func (k *keyFacts) follow(e *ledger.Entry) error {
 	if e.Kind == "key.issued" {
 		b, err := ledger.Read[keyIssued](e)
-		k.keyIssued = *b
+		k.keyIssued, k.expires = *b, b.Expires
 		return err
 	}
 	b, err := ledger.Read[keyRetired](e)

@@ -78,7 +78,9 @@ func TestARowThatWasPutIntoATableOpensNothing(t *testing.T) {
 			body: "version: 1\nrules:\n  - {name: ask, on: [action], then: gate, gate: {uses: 1}}\n" +
 				"  - {name: two, on: [signal], then: gate, when: 'event.payload.summary == \"two\"', gate: {quorum: 2}}\n" +
 				"  - {name: later, on: [signal], then: gate, when: 'event.payload.summary == \"later\"', " +
-				"gate: {expires: 9h, on_expiry: approve}}\n  - {name: one, on: [signal], then: gate}\n",
+				"gate: {expires: 9h, on_expiry: approve}}\n" +
+				"  - {name: signed, on: [signal], then: gate, when: 'event.payload.summary == \"signed\"', " +
+				"gate: {presence: passkey}}\n  - {name: one, on: [signal], then: gate}\n",
 		})
 		agentID, key := b.addAgent("worker")
 		otto, vera := b.operator("otto", "operator"), b.operator("vera", "viewer")
@@ -161,7 +163,7 @@ func TestARowThatWasPutIntoATableOpensNothing(t *testing.T) {
 		reviewer := b.agentWith("reviewer", "default")
 		b.call(202, "POST /amp/messages", coordinator, taskDispatch)
 		b.call(200, "GET /amp/tasks/T-2026-044", coordinator, "")
-		code := strings.TrimPrefix(b.loginURL(otto), b.url+"/ui/login?code=")
+		_, code, _ := strings.Cut(b.loginURL(otto), "?code=")
 		redeem := func() (int, string) {
 			status, page, _ := b.visitor().post("/ui/login/code", url.Values{"code": {code}})
 			return status, page
@@ -169,6 +171,14 @@ func TestARowThatWasPutIntoATableOpensNothing(t *testing.T) {
 		if status, page := redeem(); status != 200 {
 			t.Fatal(status, page)
 		}
+
+		status, answer, _ := b.do(request{call: "POST /login/cli", body: `{"machine":"m","user":"u","process":"p"}`})
+		var terminal struct{ Question, Secret string }
+		if err := json.Unmarshal([]byte(answer), &terminal); status != 201 || err != nil {
+			t.Fatal(status, answer)
+		}
+		asked := sha256.Sum256([]byte(terminal.Secret))
+		signed := ask("r5", "signed")
 
 		session := strings.Repeat("s", 52)
 		hash := sha256.Sum256([]byte(session))
@@ -231,6 +241,16 @@ func TestARowThatWasPutIntoATableOpensNothing(t *testing.T) {
 					id("admin"))
 			}, signIn("admin", password), ""},
 			{"a code that is used again", "web_code", func() { f.forge("DELETE FROM web_code") }, redeem, ""},
+			{"a terminal", "web_code", func() {
+				f.forge("INSERT INTO web_code (hash, operator, expires_at) VALUES ($1, $2, $3)",
+					"yes:"+hex.EncodeToString(asked[:]), id("admin"), now+1e12)
+			}, calls(request{
+				call: "POST /login/cli/token", body: `{"question":"` + terminal.Question + `","secret":"` + terminal.Secret + `"}`,
+			}), ""},
+			{"a passkey", "passkey", func() {
+				f.forge("INSERT INTO passkey (credential, operator, name, label, public_key, rp_id, origin, sign_count, aaguid, "+
+					"added_at) VALUES ('x', $1, 'otto', '', $2, 'localhost', 'http://localhost', 0, '', 0)", id("otto"), []byte("k"))
+			}, calls(request{call: "POST /ops/gates/" + signed + "/approve", token: otto}), ""},
 			{"a held message", "mail_queue", func() {
 				f.forge("INSERT INTO mail_queue (agent, place, seq, expires_at) SELECT recipient, seq, seq, expires_at FROM "+
 					"mail_message WHERE id = $1", quarantined.ID)

@@ -186,7 +186,7 @@ const (
 	neverAgain  = "taken:" //nolint:gosec // a state and no secret
 )
 
-// answerOf reads how a question was answered, and by which operator; "" for not yet.
+// answerOf reads how a question was answered, and by which operator; "" for not yet. A yes has to be in the ledger.
 func answerOf(tx *ledger.Tx, secret string) (state, operator string, err error) {
 	var hash string
 	err = tx.QueryRow("SELECT hash, operator FROM web_code WHERE hash IN ($1, $2, $3)",
@@ -194,7 +194,31 @@ func answerOf(tx *ledger.Tx, secret string) (state, operator string, err error) 
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", "", nil
 	}
-	return strings.TrimSuffix(hash, secret), operator, err
+	if state = strings.TrimSuffix(hash, secret); err == nil && state == answeredYes {
+		err = proveYes(tx.Prover(), operator, secret)
+	}
+	return state, operator, err
+}
+
+// proveYes checks that the last entry of an operator about a question confirms it, and that nobody has taken the token.
+func proveYes(p ledger.Prover, operator, secret string) error {
+	entries, err := p.Entries(ledger.Query{
+		Subject: operator, Kinds: []string{kindConfirmed, kindDenied, kindTaken, "operator.removed"}, Newest: true, Limit: 100,
+	})
+	state := ""
+	for i := 0; i < len(entries) && err == nil; i++ {
+		var about struct {
+			Secret string `json:"secret_sha256"`
+		}
+		err = wire.UnmarshalPart(entries[i].Body, &about)
+		if about.Secret == secret || entries[i].Kind == "operator.removed" {
+			state = entries[i].Kind
+		}
+	}
+	if err == nil && state != kindConfirmed {
+		err = p.Contradicts("web_code", operator, "%s has given no terminal their power like that", operator)
+	}
+	return err
 }
 
 // terminalPages is the page that asks the person.
