@@ -506,12 +506,19 @@ func TestACursorIsHeldByOneAndSurvives(t *testing.T) {
 func TestASubjectAndATraceAreFoundByTheirIndexes(t *testing.T) {
 	t.Parallel()
 	n := start(t, storetest.SQLite(t), t.TempDir())
-	for index, q := range map[string]ledger.Query{
-		"ledger_entry_subject": {Subject: "s"},
-		"ledger_entry_trace":   {Trace: "t", Workspace: "w", Newest: true},
+	for _, c := range []struct {
+		index string
+		q     ledger.Query
+	}{
+		{"ledger_entry_subject", ledger.Query{Subject: "s"}},
+		{"ledger_entry_subject", ledger.Query{Subject: "s", Kinds: []string{"a.b", "c.d", "e.f"}}},
+		{"ledger_entry_subject", ledger.Query{Subjects: []string{"s", "t"}, Kinds: []string{"a.b", "c.d", "e.f"}}},
+		{"ledger_entry_trace", ledger.Query{Trace: "t", Workspace: "w", Newest: true}},
+		{"ledger_entry_trace", ledger.Query{Trace: "t", After: 7, Kinds: []string{"a.b", "c.d"}}},
+		{"ledger_entry_kind", ledger.Query{Kinds: []string{"a.b"}, Newest: true, Limit: 1}},
 	} {
-		if plan := n.plan(t, q); !strings.Contains(plan, "INDEX "+index+" ") {
-			t.Error(plan)
+		if plan := n.plan(t, c.q); !strings.Contains(plan, "INDEX "+c.index+" ") {
+			t.Errorf("%+v: %s", c.q, plan)
 		}
 	}
 }
