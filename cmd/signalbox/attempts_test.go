@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"signalbox/internal/facts"
 	"signalbox/internal/testbed"
 )
 
@@ -480,4 +481,42 @@ func processesIn(dir string) (pids []int) {
 		}
 	}
 	return pids
+}
+
+// TestARealCLIDoesNotDecide has the real CLIs run a command that takes an operator, under a policy that
+// allows everything.
+func TestARealCLIDoesNotDecide(t *testing.T) {
+	t.Parallel()
+	for name, cli := range realCLIs {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			program, dir := npmProgram(t, cli.program), t.TempDir()
+			p := up(t, dir)
+			mustRun(t, dir, "policy", "apply", writeFile(t, "version: 1\n"))
+			s, m := newSite(t), startModel(t, cli.api)
+			if out, err := s.sh(binary + " hook install " + name + " --data " + dir); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			cmd := exec.CommandContext(t.Context(), program, cli.args(s, m)...)
+			cmd.Dir, cmd.Env = filepath.Join(s.root, "app"), append(s.environment(), cli.env(m)...)
+			out := &testbed.Buffer{}
+			cmd.Stdout, cmd.Stderr = out, out
+			testbed.Background(t, cmd)
+			m.hear()
+			told := m.say(cli.call(action{
+				does: facts.Shell, command: binary + " agents add eve --data " + dir + " >answer 2>&1; true",
+			}))
+			answer, _ := os.ReadFile(filepath.Join(s.root, "app", "answer"))
+			if !strings.Contains(string(answer), "does not decide about itself") {
+				t.Errorf("%s; the model was told %s\n%s", answer, told, out)
+			}
+			if status, found, _ := p.call("GET", "/ops/agents/eve", ""); status != 404 {
+				t.Errorf("%d %s", status, found)
+			}
+			m.says <- turn{text: "It is done."}
+			if err := cmd.Wait(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }

@@ -47,8 +47,9 @@ func (f *asker) reportInstall(ctx context.Context, t *Tool, file string, e Entry
 	}}
 	if f.keyFile != "" {
 		text, err := os.ReadFile(f.keyFile)
-		if err != nil {
-			return nil, err
+		if err != nil { // without the key nobody knows whose hooks these are
+			f.Err.Print("%s cannot be read, so the server does not watch these settings.", f.keyFile)
+			return func() {}, nil
 		}
 		report.Key = strings.TrimSpace(string(text))
 	}
