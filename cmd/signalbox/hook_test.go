@@ -75,7 +75,9 @@ func hook(t *testing.T, stdin []byte, env []string, args ...string) said {
 // fromCLI is a command that another process runs, in the place of a CLI. The server is a child of this
 // test, and a hook refuses a server that was started by whoever has started the hook.
 func fromCLI(ctx context.Context, args ...string) *exec.Cmd {
-	return exec.CommandContext(ctx, "sh", append([]string{"-c", `"$@"; exit $?`, "cli", binary}, args...)...)
+	// The command line must not end with the hook's: then it would be part of the hook's own.
+	const script = `for a; do shift; [ "$a" = end ] || set -- "$@" "$a"; done; "$@"; exit $?`
+	return exec.CommandContext(ctx, "sh", append(append([]string{"-c", script, "cli", binary}, args...), "end")...)
 }
 
 // hookIn runs it in a folder, as CLIs do; "" is this one.
