@@ -15,6 +15,7 @@ import (
 	"signalbox/internal/passkey"
 	"signalbox/internal/passkey/passkeytest"
 	"signalbox/internal/roster"
+	"signalbox/internal/store"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/wire"
 )
@@ -162,6 +163,48 @@ func TestACopyOfAPasskeyDoesNotVote(t *testing.T) {
 			!strings.Contains(string(all[0].Body), second) || len(n.Entries("alarm.raised")) != 2 {
 			t.Error(all)
 		}
+		n.WantClean()
+	})
+}
+
+// What whoever can write to the database could put into the table of passkeys.
+func TestARowOfATableIsNoPasskey(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address, t.TempDir())
+		ann, zoe := n.operator("ann", "operator"), n.operator("zoe", "operator")
+		laptop, other := n.enrol(ann), n.enrol(zoe)
+		asked, high := n.open(gate.Rules{Presence: gate.Passkey}), n.openRisk("high", gate.Rules{})
+		forge := func(statement string) {
+			t.Helper()
+			n.Must(n.DB.Bookkeep(t.Context(), "ledger_head", func(tx *store.Tx) error { tx.Exec(statement); return nil }))
+		}
+		row := `'` + laptop.Credential + `'`
+		good := n.signed(ann, laptop, asked, approve(""))
+		for name, c := range map[string]struct{ statement, back string }{
+			"a key that was taken out": {
+				"UPDATE passkey SET removed_at = 1 WHERE credential = " + row,
+				"UPDATE passkey SET removed_at = 0 WHERE credential = " + row,
+			},
+			"another public key": {
+				"UPDATE passkey SET rp_id = 'example.com' WHERE credential = " + row,
+				"UPDATE passkey SET rp_id = 'localhost' WHERE credential = " + row,
+			},
+			"somebody else's key": {
+				"UPDATE passkey SET operator = '" + ann.ID + "' WHERE credential = '" + other.Credential + "'",
+				"UPDATE passkey SET operator = '" + zoe.ID + "' WHERE credential = '" + other.Credential + "'",
+			},
+		} {
+			forge(c.statement)
+			for _, b := range []gate.Ballot{approve(""), good} {
+				for _, id := range []string{asked, high} {
+					if _, err := n.gates.Vote(t.Context(), ann, id, b); !fault.Is(err, fault.StateMismatch) {
+						t.Errorf("%s: %v", name, err)
+					}
+				}
+			}
+			forge(c.back)
+		}
+		n.want("as it was", "", ann, asked, good)
 		n.WantClean()
 	})
 }

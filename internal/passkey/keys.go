@@ -41,11 +41,10 @@ const (
 // List are the keys of the operators whom the caller looks after: their own first, and for an admin
 // those of the others whom they may see.
 func (k *Keys) List(ctx context.Context, by roster.Identity) ([]Key, error) {
-	query := k.db.Reading(ctx)
 	if !by.Role.Allows(roster.Admin) {
 		return Of(k.ledger.Prover(ctx), by.ID)
 	}
-	all, err := store.All(query, scanKey, selectKey+
+	all, err := store.All(k.db.Reading(ctx), scanKey, selectKey+
 		"AND operator IN (SELECT id FROM operator WHERE workspace = $1 OR $1 = '') ORDER BY name, added_at, credential",
 		by.Workspace)
 	slices.SortStableFunc(all, func(a, b Key) int {
@@ -187,12 +186,9 @@ func (k *Keys) Add(ctx context.Context, by roster.Identity, label string, made C
 	}
 	err = k.write(ctx, by, "a new passkey", func(tx *ledger.Tx) error {
 		ask = nil
-		var before int
-		if err := tx.QueryRow("SELECT count(*) FROM passkey WHERE credential = $1", []any{fresh.Credential},
-			&before); err != nil {
+		if before, err := known(tx, fresh); err != nil {
 			return err
-		}
-		if before > 0 {
+		} else if before {
 			return fault.New(fault.AlreadyExists, "This passkey is enrolled, or was removed. Make a new one.")
 		}
 		own, err := Of(tx.Prover(), by.ID)
@@ -232,6 +228,24 @@ func (k *Keys) Add(ctx context.Context, by roster.Identity, label string, made C
 		return nil
 	})
 	return ask, err
+}
+
+// known reports whether a credential was ever enrolled. What its own operator signed for is looked for in the ledger
+// too, where nobody can take it out.
+func known(tx *ledger.Tx, fresh Key) (bool, error) {
+	var rows int
+	err := tx.QueryRow("SELECT count(*) FROM passkey WHERE credential = $1", []any{fresh.Credential}, &rows)
+	if err != nil || rows > 0 {
+		return true, err
+	}
+	entries, err := tx.Prover().Entries(ledger.Query{Subject: fresh.OperatorID, Kinds: []string{kindAdded}})
+	for _, e := range entries {
+		before, _, err := enrolled(&e)
+		if err != nil || before.Credential == fresh.Credential {
+			return true, err
+		}
+	}
+	return false, err
 }
 
 // Remove removes a passkey, with a signature by one of its owner, or by one of the caller who is an

@@ -72,23 +72,19 @@ func (r *Register) end(credential string) {
 }
 
 func (r *Register) add(e *ledger.Entry) error {
-	var b added
-	if err := e.Decode(&b); err != nil {
+	k, signed, err := enrolled(e)
+	if err != nil {
 		return err
-	}
-	k := &Key{
-		Credential: b.Credential, OperatorID: e.Subject, Operator: b.Operator, Label: b.Label, PublicKey: b.PublicKey,
-		RPID: b.RPID, Origin: b.Origin, Count: b.Count, AAGUID: b.AAGUID, AddedAt: e.At,
 	}
 	if r.live[k.Credential] != nil || r.ended[k.Credential] {
 		return fmt.Errorf("entry %d enrols a passkey that was enrolled before", e.Seq)
 	}
-	if own := r.Of(b.Operator); len(own) > 0 {
-		if b.Signed == nil {
-			return fmt.Errorf("entry %d enrols a further passkey of %s without a signature by one before", e.Seq, b.Operator)
+	if own := r.Of(k.Operator); len(own) > 0 {
+		if signed == nil {
+			return fmt.Errorf("entry %d enrols a further passkey of %s without a signature by one before", e.Seq, k.Operator)
 		}
-		if err := r.Signed(own, k.addition(), b.Signed); err != nil {
-			return fmt.Errorf("entry %d enrols a further passkey of %s: %w", e.Seq, b.Operator, err)
+		if err := r.Signed(own, k.addition(), signed); err != nil {
+			return fmt.Errorf("entry %d enrols a further passkey of %s: %w", e.Seq, k.Operator, err)
 		}
 	}
 	r.live[k.Credential] = k

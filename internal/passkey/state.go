@@ -2,6 +2,9 @@ package passkey
 
 import (
 	"bytes"
+	"cmp"
+	"slices"
+	"strings"
 	"time"
 
 	"signalbox/internal/ledger"
@@ -113,51 +116,68 @@ func scanKey(scan store.Scan) (k Key, err error) {
 	return k, err
 }
 
-// Of are the keys that an operator can sign with now, by the operator's id. The ledger has to say that they were
-// added and not removed; how often they have signed is read from the table alone.
+// Of are the keys that an operator can sign with now, by the operator's id. They are what the ledger says of them:
+// a row that somebody put into the table signs nothing, and one that was taken out does not make a vote without a
+// signature good.
 func Of(p ledger.Prover, operatorID string) (keys []Key, err error) {
 	agree, err := ledger.Agree(func() (bool, error) {
-		var err error
-		keys, err = store.All(p.Query, scanKey, selectKey+"AND operator = $1 ORDER BY added_at, credential", operatorID)
-		if err != nil {
+		if keys, err = store.All(p.Query, scanKey, selectKey+"AND operator = $1 ORDER BY added_at, credential",
+			operatorID); err != nil {
 			return false, err
 		}
-		proven, err := enrolled(p, operatorID)
-		agree := len(keys) == len(proven)
-		for i := range keys {
-			k, is := &keys[i], proven[keys[i].Credential]
-			agree = agree && is != nil && k.Operator == is.Operator && bytes.Equal(k.PublicKey, is.PublicKey) &&
-				k.RPID == is.RPID && k.Origin == is.Origin
-		}
-		return agree, err
+		live, err := recorded(p, operatorID)
+		return err == nil && slices.EqualFunc(keys, live, Key.enrolledAs), err
 	})
 	if err == nil && !agree {
-		err = p.Contradicts("passkey", operatorID, "the passkeys of %s are not those that were enrolled", operatorID)
+		err = p.Contradicts("passkey", operatorID, "the passkeys of the operator %s there are not those that the ledger has",
+			operatorID)
 	}
 	return keys, err
 }
 
-// enrolled are the keys of an operator by their credentials, as the entries say.
-func enrolled(p ledger.Prover, operatorID string) (map[string]*added, error) {
+// enrolledAs reports whether two keys are the same, apart from the counter, which follows from what they signed.
+func (k Key) enrolledAs(other Key) bool {
+	return k.Credential == other.Credential && k.Operator == other.Operator && k.Label == other.Label &&
+		bytes.Equal(k.PublicKey, other.PublicKey) && k.RPID == other.RPID && k.Origin == other.Origin
+}
+
+// recorded are the live keys of an operator by the entries about them, in the order of Of.
+func recorded(p ledger.Prover, operatorID string) (live []Key, err error) {
 	entries, err := p.Entries(ledger.Query{
 		Subject: operatorID, Kinds: []string{kindAdded, kindRemoved, kindForgotten, "operator.removed"},
 	})
-	keys := map[string]*added{}
-	for i := 0; i < len(entries) && err == nil; i++ {
-		switch e := &entries[i]; e.Kind {
+	for _, e := range entries {
+		switch e.Kind {
 		case kindAdded:
-			var b *added
-			if b, err = ledger.Read[added](e); err == nil {
-				keys[b.Credential] = b
+			k, _, err := enrolled(&e)
+			if err != nil {
+				return nil, err
 			}
+			live = append(live, *k)
 		case kindRemoved:
-			var b *removed
-			if b, err = ledger.Read[removed](e); err == nil {
-				delete(keys, b.Credential)
+			b, err := ledger.Read[removed](&e)
+			if err != nil {
+				return nil, err
 			}
+			live = slices.DeleteFunc(live, func(k Key) bool { return k.Credential == b.Credential })
 		default:
-			clear(keys)
+			live = nil
 		}
 	}
-	return keys, err
+	slices.SortStableFunc(live, func(a, b Key) int {
+		return cmp.Or(a.AddedAt.Compare(b.AddedAt), strings.Compare(a.Credential, b.Credential))
+	})
+	return live, err
+}
+
+// enrolled is the key that an entry enrols, and the signature that allows it.
+func enrolled(e *ledger.Entry) (*Key, *Assertion, error) {
+	b, err := ledger.Read[added](e)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &Key{
+		Credential: b.Credential, OperatorID: e.Subject, Operator: b.Operator, Label: b.Label, PublicKey: b.PublicKey,
+		RPID: b.RPID, Origin: b.Origin, Count: b.Count, AAGUID: b.AAGUID, AddedAt: e.At,
+	}, b.Signed, nil
 }
