@@ -29,16 +29,16 @@ func (o *Opening) mayNeedSignature() bool {
 }
 
 // challenge is what a vote signs: this gate, exactly as it was seen, and all of what is said about it.
-func (v *voted) challenge(gateID string) passkey.Challenge {
+func (b *voted) challenge(gateID string) passkey.Challenge {
 	decision := "reject"
-	if v.Approve {
+	if b.Approve {
 		decision = "approve"
 	}
 	return passkey.NewChallenge("vote",
-		passkey.Part{Name: "gate", Value: gateID}, passkey.Part{Name: "digest", Value: v.Digest},
-		passkey.Part{Name: "decision", Value: decision}, passkey.Part{Name: "operator", Value: v.Operator},
-		passkey.Part{Name: "unseen", Value: strconv.FormatInt(v.Unseen, 10)}, passkey.Part{Name: "note", Value: v.Note},
-		passkey.Part{Name: "modified", Value: string(wire.Canonical(v.Modified))})
+		passkey.Part{Name: "gate", Value: gateID}, passkey.Part{Name: "digest", Value: b.Digest},
+		passkey.Part{Name: "decision", Value: decision}, passkey.Part{Name: "operator", Value: b.Operator},
+		passkey.Part{Name: "unseen", Value: strconv.FormatInt(b.Unseen, 10)}, passkey.Part{Name: "note", Value: b.Note},
+		passkey.Part{Name: "modified", Value: string(wire.Canonical(b.Modified))})
 }
 
 // signers are the keys of who casts a vote, and whether a vote at the gate has to be signed.
