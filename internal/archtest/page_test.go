@@ -55,3 +55,36 @@ func TestTheArchitecturePageIsTrue(t *testing.T) {
 		}
 	}
 }
+
+// TestTheSecurityPageIsShown: every test that it names exists.
+func TestTheSecurityPageIsShown(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join(root, "docs", "security.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]bool{}
+	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	err = fs.WalkDir(os.DirFS(root), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(name, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(filepath.Join(root, name))
+		for _, found := range declared.FindAllStringSubmatch(string(text), -1) {
+			tests[found[1]] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(string(page), -1)
+	if len(named) < 20 {
+		t.Errorf("docs/security.md names %d tests", len(named))
+	}
+	for _, found := range named {
+		if !tests[found[1]] {
+			t.Errorf("docs/security.md names %s, which does not exist", found[1])
+		}
+	}
+}
