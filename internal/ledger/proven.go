@@ -179,21 +179,12 @@ func (k *leaves) addTile(seq int64, hashes []byte) {
 	}
 }
 
-// commit adds the leaves of a batch before it is committed, since others may read its entries from that moment on.
+// commit adds the leaves of a batch.
 func (k *leaves) commit(appended []*Entry) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, e := range appended {
 		k.known[e.Seq] = tlog.RecordHash(e.Record)
-	}
-}
-
-// drop removes the leaves of a batch that was not committed. Another node may have taken its numbers.
-func (k *leaves) drop(appended []*Entry) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, e := range appended {
-		delete(k.known, e.Seq)
 	}
 }
 

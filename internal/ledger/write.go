@@ -364,17 +364,20 @@ func (l *Ledger) attempt(batch []*request, guess *head) (n int, err error) {
 		st.Rollback()
 	} else {
 		moveHead(st, before, tx.head)
-		l.leaves.commit(tx.appended)
+		// Others may read the entries from the commit on. Alone, their numbers are ours even if it fails; else
+		// another node may have taken them, and its entries are no forgeries.
+		if l.alone {
+			l.leaves.commit(tx.appended)
+		}
 		unknown, err := st.Commit(true)
 		if unknown {
+			l.lastHead = head{} // what is committed all the same is ours
 			err = l.settle(tx.appended[len(tx.appended)-1], err)
 		}
 		if err != nil {
-			if !l.alone { // alone, its numbers are taken by the next batch
-				l.leaves.drop(tx.appended)
-			}
 			return n, err
 		}
+		l.leaves.commit(tx.appended)
 		l.lastHead = tx.head
 		l.recent.add(tx.appended)
 		l.stats.committed(len(tx.appended), time.Since(begun))
