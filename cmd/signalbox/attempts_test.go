@@ -456,7 +456,7 @@ func TestAnAgentThatStopsTheServerDoesNotGoOn(t *testing.T) {
 			a := startCLI(t)
 			got := a.does("run", strings.ReplaceAll(c.command, "{PID}", fmt.Sprint(a.p.cmd.Process.Pid)))
 			t.Cleanup(func() { // what the agent has left behind
-				for _, pid := range processesIn(a.project) {
+				for _, pid := range processesIn(filepath.Dir(a.project)) {
 					_ = syscall.Kill(pid, syscall.SIGKILL)
 				}
 			})
@@ -471,11 +471,11 @@ func TestAnAgentThatStopsTheServerDoesNotGoOn(t *testing.T) {
 	}
 }
 
-// processesIn are the processes that work in a folder.
+// processesIn are the processes that work below a folder.
 func processesIn(dir string) (pids []int) {
 	all, _ := filepath.Glob("/proc/[0-9]*/cwd")
 	for _, link := range all {
-		if at, err := os.Readlink(link); err == nil && at == dir {
+		if at, err := os.Readlink(link); err == nil && strings.HasPrefix(at, dir+"/") {
 			pid, _ := strconv.Atoi(strings.Split(link, "/")[2])
 			pids = append(pids, pid)
 		}
