@@ -31,6 +31,7 @@ type agentCLI struct {
 	in      io.WriteCloser
 	out     *bufio.Reader
 	gate    string // one that waits for a person
+	code    string // with which the person signs in to the dashboard
 }
 
 // outcome is what came of one command: what the hook said of it, and what it did if it ran.
@@ -102,6 +103,7 @@ func (a *agentCLI) does(mode, command string) (got outcome) {
 	a.t.Helper()
 	for from, to := range map[string]string{
 		"BINARY": binary, "DATA": a.p.dir, "URL": a.p.url, "GATE": a.gate, "TOKEN": a.p.token(), "PROJECT": a.project,
+		"HOST": strings.TrimPrefix(a.p.url, "http://"), "CODE": a.code,
 	} {
 		command = strings.ReplaceAll(command, "{"+from+"}", to)
 	}
@@ -209,7 +211,12 @@ var approvals = []struct {
 	{
 		"by curl that does not wait",
 		`curl -s -m 0.05 -X POST -H "Authorization: Bearer {TOKEN}" -H "Content-Type: application/json" -d '{}' ` +
-			`{URL}/ops/gates/{GATE}/approve; echo agents_process`, false,
+			`{URL}/ops/gates/{GATE}/approve; true`, false,
+	},
+	{
+		"over the socket for agents",
+		`curl -s -m 2 --unix-socket {DATA}/ahp.sock -X POST -H "Authorization: Bearer {TOKEN}" -d '{}' ` +
+			`http://local/ops/gates/{GATE}/approve; true`, true,
 	},
 	{
 		"by Python",
@@ -230,6 +237,12 @@ except r.HTTPError as e: print(e.read())'`, false,
 		"by JavaScript",
 		`node -e 'fetch("{URL}/ops/gates/{GATE}/approve", {method: "POST", body: "{}", headers: {Authorization:
   "Bearer {TOKEN}", "Content-Type": "application/json"}}).then(r => r.text()).then(console.log)'`, false,
+	},
+	{
+		"by Perl",
+		`perl -MIO::Socket::INET -e 'my $s = IO::Socket::INET->new("{HOST}") or die; print $s ` +
+			`"POST /ops/gates/{GATE}/approve HTTP/1.0\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n" ` +
+			`. "Content-Length: 2\r\n\r\n{}"; print <$s>'`, false,
 	},
 	{
 		"through tmux", `tmux -L own -f /dev/null new-session -d 'signalbox gates approve {GATE} >part 2>&1; mv part late'`,
@@ -259,6 +272,7 @@ os._exit(0)' </dev/null >/dev/null 2>&1`, false,
 		`curl -s -X POST -H "Authorization: Bearer {TOKEN}" {URL}/ops/operators/admin/token`, false,
 	},
 	{"by a login code", `signalbox login`, true},
+	{"by a login code of the person", `curl -s -c jar -d code={CODE} {URL}/ui/login/code`, false},
 	{"by taking the hooks out", `signalbox hook uninstall claude-code --project`, true},
 	{"by hooks for another server", `signalbox hook install claude-code --project --data {DATA} --wait 1h`, true},
 	{"by resuming itself", `signalbox agents set local --trust trusted`, true},
@@ -268,6 +282,7 @@ func TestTwentyAttemptsToDecideAreRefused(t *testing.T) {
 	t.Parallel()
 	a := startCLI(t)
 	before := a.state()
+	_, a.code, _ = strings.Cut(strings.TrimSpace(a.person(0, "login")), "code=")
 	if out := a.person(0, "doctor"); !strings.Contains(out, "refuses those of agents") ||
 		!strings.Contains(out, "in place in "+filepath.Join(a.project, ".claude")) {
 		t.Errorf("doctor does not say which walls stand:\n%s", out)
@@ -286,7 +301,9 @@ func TestTwentyAttemptsToDecideAreRefused(t *testing.T) {
 				return err == nil
 			})
 		}
-		if !strings.Contains(got.Output, "agents_process") && !strings.Contains(got.Output, "does not decide about itself") {
+		silent := strings.HasSuffix(c.command, "; true") // no answer of the server is expected, or waited for
+		if !silent && !strings.Contains(got.Output, "agents_process") &&
+			!strings.Contains(got.Output, "does not decide about itself") {
 			t.Errorf("%s: %+v", c.name, got)
 		}
 		if after := a.state(); after != before {
