@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -81,7 +80,7 @@ func TestAMistakeOfAHarnessIsFound(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			proxy := httputil.NewSingleHostReverseProxy(target)
+			proxy := passOn(target)
 			proxy.ModifyResponse = func(res *http.Response) error {
 				text, err := io.ReadAll(res.Body)
 				text = bytes.ReplaceAll(text, []byte(c.from), []byte(c.to))

@@ -5,7 +5,6 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
 	"net/url"
 	"strings"
 	"sync"
@@ -36,7 +35,7 @@ func newBetween(t *testing.T, target string) *between {
 		t.Fatal(err)
 	}
 	b := &between{}
-	proxy := httputil.NewSingleHostReverseProxy(u)
+	proxy := passOn(u)
 	proxy.ErrorLog = log.New(io.Discard, "", 0)
 	proxy.ModifyResponse = func(r *http.Response) error {
 		n := b.count.Add(1)

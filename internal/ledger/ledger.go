@@ -111,6 +111,9 @@ func Open(ctx context.Context, o Options) (*Ledger, error) {
 		return nil, err
 	}
 	l.setSigned(l.signed)
+	if l.Mismatch() != nil { // the tree that was signed is not there to prove entries with; they are for reading
+		l.covered.Store(&checkpoint{})
+	}
 	err = l.db.Read.QueryRowContext(ctx, "SELECT coalesce(max(seq), 0) FROM ledger_entry").Scan(&l.found)
 	return l, err
 }

@@ -83,6 +83,9 @@ func (p Prover) Check(q Query, e *Entry) error {
 	return p.l.prove(p.ctx, e)
 }
 
+// Mismatch is Ledger.Mismatch: while there is one, entries are for reading, and prove nothing.
+func (p Prover) Mismatch() error { return p.l.Mismatch() }
+
 // Contradicts is Ledger.Contradicts.
 func (p Prover) Contradicts(table, row, detail string, args ...any) error {
 	return p.l.Contradicts(table, row, detail, args...)
