@@ -160,6 +160,6 @@ func (k *keyFacts) isOf(h *holding, hash []byte) bool {
 }
 
 // contradicted is the error for a row of a holder that is not what the ledger says.
-func contradicted(p ledger.Prover, table string, id, name string) error {
+func contradicted(p ledger.Prover, table, id, name string) error {
 	return p.Contradicts(table, id, "%.80q is not there in the ledger as it stands in the table", name)
 }

@@ -214,16 +214,22 @@ func TestARowThatWasPutIntoATableOpensNothing(t *testing.T) {
 			{"a use of an approval", "gate_approval", func() {
 				f.forge("UPDATE gate_approval SET uses = 1 WHERE gate = $1", held.ID)
 			}, step, `"block"`},
-			{"a key of an admin", "access_key", func() { f.key(id("admin"), "operator") },
-				calls(request{call: "GET /ops/agents", token: "sbx_op_forged_" + id("admin")}), ""},
+			{
+				"a key of an admin", "access_key", func() { f.key(id("admin"), "operator") },
+				calls(request{call: "GET /ops/agents", token: "sbx_op_forged_" + id("admin")}), "",
+			},
 			{"an operator", "access_key", func() {
 				f.forge("INSERT INTO operator (id, name, role, added_at, workspace) VALUES ('op_m', 'mallory', 'admin', 0, '')")
 				f.key("op_m", "operator")
 			}, calls(request{call: "GET /ops/agents", token: "sbx_op_forged_op_m"}), ""},
-			{"a role", "", func() { f.forge("UPDATE operator SET role = 'admin' WHERE name = 'vera'") },
-				calls(request{call: "POST /ops/workspaces", token: vera, body: `{"name":"mine"}`}), ""},
-			{"a key of an agent", "access_key", func() { f.key(agentID, "signal") },
-				calls(request{call: "GET /amp/gates/" + later, token: "sbx_op_forged_" + agentID}), ""},
+			{
+				"a role", "", func() { f.forge("UPDATE operator SET role = 'admin' WHERE name = 'vera'") },
+				calls(request{call: "POST /ops/workspaces", token: vera, body: `{"name":"mine"}`}), "",
+			},
+			{
+				"a key of an agent", "access_key", func() { f.key(agentID, "signal") },
+				calls(request{call: "GET /amp/gates/" + later, token: "sbx_op_forged_" + agentID}), "",
+			},
 			{"the end of a suspension", "", func() {
 				f.forge("UPDATE agent SET suspended = FALSE WHERE id = $1", suspendedID)
 			}, func() (int, string) {
