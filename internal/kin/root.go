@@ -108,10 +108,13 @@ func client(line []proc.Process) (found proc.Process, ok bool) {
 	for i+1 < len(line) && runs(line[i+1].Args(), own) {
 		i++
 	}
-	if i+1 >= len(line) || typed(line[i], line[i+1]) {
-		return proc.Process{}, false
+	switch {
+	case i+1 < len(line) && !typed(line[i], line[i+1]):
+		return line[i+1], true
+	case i > 0: // a person has typed an agent that has the call of its harness in its own command line
+		return line[i], true
 	}
-	return line[i+1], true
+	return proc.Process{}, false
 }
 
 // isPipe reports whether a command line is that of a program that speaks for who started it:

@@ -1,7 +1,10 @@
 package kin
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"signalbox/internal/proc"
@@ -55,6 +58,44 @@ func TestACommandAtAPromptIsAPersons(t *testing.T) {
 	if !typed(typedCommand, shell) || typed(inBackground, shell) || typed(typedCommand, cli) {
 		t.Error("a prompt is taken for a CLI, or the other way round")
 	}
+}
+
+func TestAnAgentWithItsHarnessInItsCommandLineIsTheClient(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o700); err != nil { //nolint:gosec // it is run
+			t.Fatal(err)
+		}
+		return path
+	}
+	pipe := write("signalbox", "echo $$; read line\n")
+	agent := write("agent", "\"$@\"; exit $?\n")
+	cmd := exec.CommandContext(t.Context(), agent, pipe, "harness", "stdio")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	if _, err := fmt.Fscan(out, &pid); err != nil {
+		t.Fatal(err)
+	}
+	line := proc.Line(pid)
+	// As if a person had typed it: its group is in front, and its shell leads the session.
+	line[1].Terminal, line[1].Group, line[1].Foreground = 7, cmd.Process.Pid, cmd.Process.Pid
+	line[2].Session, line[2].Group = line[2].PID, line[2].PID
+	if got, ok := client(line); !ok || got.PID != cmd.Process.Pid {
+		t.Errorf("the client is %d (%v), want %d", got.PID, ok, cmd.Process.Pid)
+	}
+	_ = in.Close()
+	_ = cmd.Wait() // it has nothing more to say
 }
 
 func TestKinAreFoundByTheirParents(t *testing.T) {

@@ -163,26 +163,26 @@ func (p *pipe) forward(ctx context.Context, line []byte) {
 		r.ID, r.Method = harness.Head(line)
 	}
 	asks := len(r.ID) > 0 && string(r.ID) != "null"
-	stream := p.register(ctx, line, &r, asks)
+	stream, failed := p.register(ctx, line, &r, asks)
 	switch {
 	case stream != nil:
-		if stream.Write(line) != nil {
-			p.giveUp(stream)
+		if err := stream.Write(line); err != nil {
+			p.giveUp(stream, err)
 		}
 	case asks:
-		p.writeLine(r.refusal(unreachable))
+		p.writeLine(r.refusal(Unasked(failed)))
 	case unread != nil:
 		p.writeLine([]byte(`{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error"}}`))
 	}
 }
 
-// register returns the stream to the server, nil if it cannot be reached, and puts a
+// register returns the stream to the server, or why it cannot be reached, and puts a
 // request on the list of those without an answer. Both happen under the lock: a request
 // is on the list before its stream can be lost, and so is denied when it is.
-func (p *pipe) register(ctx context.Context, line []byte, r *request, asks bool) ahp.Stream {
+func (p *pipe) register(ctx context.Context, line []byte, r *request, asks bool) (ahp.Stream, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	stream := p.connect(ctx)
+	stream, err := p.connect(ctx)
 	if asks && r.Method == "ahp/handshake" {
 		var params struct {
 			Info wire.Raw `json:"agent_info"`
@@ -196,7 +196,7 @@ func (p *pipe) register(ctx context.Context, line []byte, r *request, asks bool)
 		r.timer = time.AfterFunc(answerTime, func() { p.expire(*r) })
 		p.asked[string(r.ID)] = *r
 	}
-	return stream
+	return stream, err
 }
 
 // expire denies a request that the server has not answered in time. A later answer is not forwarded.
@@ -215,15 +215,14 @@ func (p *pipe) expire(r request) {
 	}
 }
 
-// connect returns the stream to the server, and makes one if there is none. nil says
-// that it cannot be reached. The caller holds the lock.
-func (p *pipe) connect(ctx context.Context) ahp.Stream {
+// connect returns the stream to the server, and makes one if there is none. The caller holds the lock.
+func (p *pipe) connect(ctx context.Context) (ahp.Stream, error) {
 	if p.stream != nil {
-		return p.stream
+		return p.stream, nil
 	}
 	stream, err := p.dial(ctx)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	// AHP-17: the server knows nothing of the connection before, and the agent nothing of
 	// this one. So the agent's handshake is sent again under an id of our own, and its
@@ -234,16 +233,16 @@ func (p *pipe) connect(ctx context.Context) ahp.Stream {
 			members["id"] = wire.Raw(own)
 			again, _ := wire.Marshal(members) // of what was decoded
 			p.asked[own] = request{ID: wire.Raw(own), Method: "ahp/handshake", silent: true}
-			if stream.Write(again) != nil {
+			if err := stream.Write(again); err != nil {
 				delete(p.asked, own)
 				_ = stream.Close()
-				return nil
+				return nil, err
 			}
 		}
 	}
 	p.stream = stream
 	p.reading.Go(func() { p.listen(stream) })
-	return stream
+	return stream, nil
 }
 
 // listen forwards answers to the agent until the stream ends. An answer that cannot be
@@ -257,7 +256,7 @@ func (p *pipe) listen(stream ahp.Stream) {
 			members, err = wire.Members(text)
 		}
 		if err != nil {
-			p.giveUp(stream)
+			p.giveUp(stream, err)
 			return
 		}
 		if !p.settle(members["id"]) {
@@ -291,7 +290,7 @@ func (p *pipe) wakeDrain() {
 
 // giveUp gives a stream up and denies every request without an answer, at once. A second
 // call about the same stream does nothing.
-func (p *pipe) giveUp(stream ahp.Stream) {
+func (p *pipe) giveUp(stream ahp.Stream, why error) {
 	p.mu.Lock()
 	if p.stream != stream {
 		p.mu.Unlock()
@@ -308,7 +307,7 @@ func (p *pipe) giveUp(stream ahp.Stream) {
 		}
 		// The agent did not send the repeated handshake, so it hears nothing about it.
 		if !r.silent {
-			p.writeLine(r.refusal(unreachable))
+			p.writeLine(r.refusal(Unasked(why)))
 		}
 	}
 	p.wakeDrain()
@@ -332,8 +331,12 @@ func (p *pipe) writeLine(text []byte) {
 	_, _ = p.out.Write(append(text, '\n')) // an agent that has gone hears nothing
 }
 
-// unreachable is the reason of denials while the server is away.
-const unreachable = "Signalbox cannot be reached, so this is refused. Start the server with `signalbox up`."
+// Unasked is the reason of denials while the server cannot be asked. It is for the model, which should tell
+// the person and not try again at once.
+func Unasked(why error) string {
+	return "Signalbox cannot be asked, so this is refused: " + why.Error() +
+		". Start the server with `signalbox up`, or tell the person who runs it."
+}
 
 // refusal is the answer to a request that nobody can be asked about: a denial that the
 // agent can decode (AHP-35). A handshake is answered (AHP-17): an agent that gives up

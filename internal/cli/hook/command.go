@@ -121,10 +121,8 @@ func (f *asker) answer(ctx context.Context, t *Tool, text []byte, getenv func(st
 	d, err := f.ask(ctx, call)
 	call.Final = f.alone || f.final && d.ApprovedBy() != ""
 	switch {
-	// The reason is for the model, which should tell the person and not try again at once.
 	case err != nil && call.Asks():
-		return call.Refuse("Signalbox cannot be asked, so this is refused: " + err.Error() +
-			". Start the server with `signalbox up`, or tell the person who runs it.")
+		return call.Refuse(harness.Unasked(err))
 	case err != nil:
 		return Output{Stderr: "Signalbox did not get this report: " + err.Error(), Code: CodeWarn}
 	case call.Asks():
