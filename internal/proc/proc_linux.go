@@ -254,26 +254,45 @@ func parseAddress(text string) (netip.AddrPort, bool) {
 }
 
 // holder is a process that has the socket open. We are asked first, then the newest: the process
-// that has just connected is often among them.
+// that has just connected is often among them, and one that a program has left its socket to is newer.
 func holder(inode string) (ID, bool) {
 	want := "socket:[" + inode + "]"
 	for _, pid := range append([]int{os.Getpid()}, numbers()...) {
-		dir := "/proc/" + strconv.Itoa(pid) + "/fd"
-		f, err := os.Open(dir)
-		if err != nil {
+		p, ok := Read(pid)
+		if !ok || !holds(pid, want) {
 			continue
 		}
-		names, _ := f.Readdirnames(-1)
-		_ = f.Close()
-		for _, name := range names {
-			if at, err := os.Readlink(filepath.Join(dir, name)); err == nil && at == want {
-				if p, ok := Read(pid); ok {
-					return p.ID, true
-				}
-			}
+		// A program that starts another is two processes for a moment, with the same files open.
+		for parent, ok := Read(p.Parent); ok && holds(p.Parent, want) && p.isCopyOf(parent); parent, ok = Read(p.Parent) {
+			p = parent
+		}
+		if holds(p.PID, want) { // by now it may be the other program, which has not
+			return p.ID, true
 		}
 	}
 	return ID{}, false
+}
+
+// holds reports whether a process has something open, by the name that the kernel gives it.
+func holds(pid int, what string) bool {
+	dir := "/proc/" + strconv.Itoa(pid) + "/fd"
+	f, err := os.Open(dir)
+	if err != nil {
+		return false
+	}
+	names, _ := f.Readdirnames(-1)
+	_ = f.Close()
+	return slices.ContainsFunc(names, func(name string) bool {
+		at, err := os.Readlink(filepath.Join(dir, name))
+		return err == nil && at == what
+	})
+}
+
+// isCopyOf reports whether a process runs the program of its parent, with the same arguments.
+func (id ID) isCopyOf(parent Process) bool {
+	exe := func(pid int) string { at, _ := os.Readlink("/proc/" + strconv.Itoa(pid) + "/exe"); return at }
+	own := exe(id.PID)
+	return own != "" && own == exe(parent.PID) && slices.Equal(id.Args(), parent.Args())
 }
 
 // Unreadable are the processes of a user that do not let us see which files they have open.

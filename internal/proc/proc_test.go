@@ -24,8 +24,9 @@ func addresses(t *testing.T, c net.Conn) proc.Addresses {
 	return proc.Addresses{Ours: ours, Theirs: theirs}
 }
 
-// accepted is our end of a connection that a shell has opened, on an address of this machine.
-func accepted(t *testing.T, listen, dial string) (net.Conn, *exec.Cmd) {
+// accepted is our end of a connection that a program has opened, on an address of this machine. then is what
+// it does next, in Python.
+func accepted(t *testing.T, listen, dial, then string) (net.Conn, *exec.Cmd) {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", listen)
 	if err != nil {
@@ -34,7 +35,8 @@ func accepted(t *testing.T, listen, dial string) (net.Conn, *exec.Cmd) {
 	t.Cleanup(func() { _ = l.Close() })
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	cmd := exec.CommandContext(testbed.Context(t), "python3", "-c",
-		"import socket,sys,os\ns=socket.create_connection((sys.argv[1],int(sys.argv[2])))\nsys.stdin.read()", dial, port)
+		"import os, socket, subprocess, sys\ns = socket.create_connection((sys.argv[1], int(sys.argv[2])))\n"+then+
+			"\ns.send(b'.')\nsys.stdin.read()", dial, port)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -48,13 +50,16 @@ func accepted(t *testing.T, listen, dial string) (net.Conn, *exec.Cmd) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
+	if _, err := c.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
 	return c, cmd
 }
 
 func TestTheOtherEndOfALocalConnectionIsFound(t *testing.T) {
 	for _, at := range [][2]string{{"127.0.0.1:0", "127.0.0.1"}, {"[::1]:0", "::1"}, {":0", "127.0.0.1"}, {":0", "::1"}} {
 		t.Run(at[0]+" "+at[1], func(t *testing.T) {
-			c, cmd := accepted(t, at[0], at[1])
+			c, cmd := accepted(t, at[0], at[1], "")
 			peer := proc.TCPPeer(addresses(t, c))
 			if peer.Sight != proc.Seen || peer.ID.PID != cmd.Process.Pid || peer.UID != os.Getuid() {
 				t.Fatalf("%+v, want process %d", peer, cmd.Process.Pid)
@@ -72,6 +77,19 @@ func TestTheOtherEndOfALocalConnectionIsFound(t *testing.T) {
 				t.Errorf("%+v", peer)
 			}
 		})
+	}
+}
+
+// TestAProgramThatStartsAnotherIsThePeer: until the child is another program, it has all files of its parent.
+// One that it has left the connection to is the peer.
+func TestAProgramThatStartsAnotherIsThePeer(t *testing.T) {
+	c, cmd := accepted(t, "127.0.0.1:0", "127.0.0.1", "if os.fork() == 0: sys.stdin.read(); os._exit(0)")
+	if peer := proc.TCPPeer(addresses(t, c)); peer.ID.PID != cmd.Process.Pid {
+		t.Errorf("%+v, want process %d", peer, cmd.Process.Pid)
+	}
+	c, cmd = accepted(t, "127.0.0.1:0", "127.0.0.1", "subprocess.Popen(['cat'], pass_fds=[s.fileno()])")
+	if peer := proc.TCPPeer(addresses(t, c)); peer.Sight != proc.Seen || peer.ID.PID <= cmd.Process.Pid {
+		t.Errorf("%+v, want a child of process %d", peer, cmd.Process.Pid)
 	}
 }
 
