@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -150,8 +151,13 @@ func (a *agentCLI) state() string {
 		}
 		fmt.Fprintln(&all, changing.ReplaceAllString(answer, ""))
 	}
-	settings, _ := os.ReadFile(filepath.Join(a.project, ".claude", "settings.json"))
-	return all.String() + string(settings)
+	for _, file := range []string{
+		filepath.Join(a.project, ".claude", "settings.json"), filepath.Join(a.p.dir, "signalbox.yaml"),
+	} {
+		text, _ := os.ReadFile(file)
+		fmt.Fprintf(&all, "%s\n", text)
+	}
+	return all.String()
 }
 
 // changing is what calls change that decide nothing: when somebody was seen, and how many processes are known.
@@ -275,6 +281,7 @@ os._exit(0)' </dev/null >/dev/null 2>&1`, false,
 	{"by a login code of the person", `curl -s -c jar -d code={CODE} {URL}/ui/login/code`, false},
 	{"by taking the hooks out", `signalbox hook uninstall claude-code --project`, true},
 	{"by hooks for another server", `signalbox hook install claude-code --project --data {DATA} --wait 1h`, true},
+	{"by the configuration", `signalbox config set harness.timeout 1s`, true},
 	{"by resuming itself", `signalbox agents set local --trust trusted`, true},
 }
 
@@ -418,6 +425,8 @@ func TestWhatAnAgentChangesBehindTheServerIsFound(t *testing.T) {
 			if got := a.does("run", c.command); *got.Code != 0 {
 				t.Fatalf("%+v", got)
 			}
+			began := time.Now()
+			defer func() { t.Logf("found within %s", time.Since(began).Round(time.Second/10)) }()
 			if c.alarm != "" {
 				a.await(c.alarm)
 			}
@@ -434,6 +443,34 @@ func TestWhatAnAgentChangesBehindTheServerIsFound(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestAChangeThatAPersonReportsIsNoAlarm: `config set` tells the server what the file will hold.
+func TestAChangeThatAPersonReportsIsNoAlarm(t *testing.T) {
+	t.Parallel()
+	a := startCLI(t)
+	a.person(0, "config", "set", "log.level", "debug")
+	file, err := os.OpenFile(filepath.Join(a.p.dir, "signalbox.yaml"), os.O_APPEND|os.O_WRONLY, 0)
+	if err == nil {
+		_, err = file.WriteString("# By hand.\n")
+	}
+	if err == nil {
+		err = file.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.await("config_changed")
+	var list struct{ Entries []struct{ Actor string } }
+	a.p.get("/ops/ledger?kind=file.changed", &list)
+	var by []string
+	for _, e := range list.Entries {
+		by = append(by, e.Actor)
+	}
+	slices.Sort(by)
+	if diff := cmp.Diff([]string{"operator:admin", "system", "system"}, by); diff != "" { // the first is from the start
+		t.Errorf("want (-), got (+):\n%s", diff)
 	}
 }
 

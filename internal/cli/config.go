@@ -3,6 +3,8 @@ package cli
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,6 +19,7 @@ import (
 	"signalbox/internal/cli/hook"
 	"signalbox/internal/cli/output"
 	"signalbox/internal/fault"
+	"signalbox/internal/kin"
 	"signalbox/internal/ledger"
 	"signalbox/internal/server"
 )
@@ -305,7 +308,7 @@ func newConfigSet(a *command.App) *command.Command {
 	return &command.Command{
 		Use: "set KEY VALUE", Short: "Set a key in the configuration file of the data folder",
 		Example: "  signalbox config set ledger.retention 90d", Args: command.Exactly(2, "a key and a value"),
-		RunE: func(_ *command.Command, args []string) error {
+		RunE: func(c *command.Command, args []string) error {
 			path := filepath.Join(a.DataDir(), server.ConfigFile)
 			content, err := os.ReadFile(path)
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -313,6 +316,9 @@ func newConfigSet(a *command.App) *command.Command {
 			}
 			changed, err := server.SetInFile(path, content, args[0], args[1])
 			if err != nil {
+				return err
+			}
+			if err := reportConfig(c.Context(), a, changed); err != nil {
 				return err
 			}
 			// Folder and file are for the owner alone: the file may hold passwords and
@@ -327,6 +333,21 @@ func newConfigSet(a *command.App) *command.Command {
 			return nil
 		},
 	}
+}
+
+// reportConfig tells a running server what the file will hold. An agent is refused here; a change that nobody
+// reports is an alarm.
+func reportConfig(ctx context.Context, a *command.App, file []byte) error {
+	cl, err := a.Client()
+	if err != nil || a.Elsewhere("") {
+		return nil //nolint:nilerr // no server has run in this data folder yet
+	}
+	sum := sha256.Sum256(file)
+	err = cl.Call(ctx, api.Put("/ops/config", kin.NewConfig{SHA256: hex.EncodeToString(sum[:])}), nil)
+	if fault.Is(err, fault.AgentsProcess) {
+		return err
+	}
+	return nil // a server that does not hear of it says so in an alarm
 }
 
 // newConfigCheck checks syntax, names and values of a file without applying it. It looks

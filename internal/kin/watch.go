@@ -177,6 +177,19 @@ func (k *Kin) Uninstall(ctx context.Context, by roster.Identity, host, file stri
 	})
 }
 
+// ExpectConfig records that an operator is about to change the configuration file, and to what. That is no
+// alarm then.
+func (k *Kin) ExpectConfig(ctx context.Context, by roster.Identity, sum string) error {
+	if err := wire.Unconfined(ctx, "The configuration is that of"); err != nil {
+		return err
+	}
+	if digest, err := hex.DecodeString(sum); err != nil || len(digest) != sha256.Size {
+		return fault.New(fault.InvalidPayload, "sha256 is the SHA-256 of the whole file, 64 hex digits.").About("sha256")
+	}
+	file := k.Watch.Config
+	return k.note(ctx, ledger.Event{Kind: kindChanged, Actor: by.Actor(), Subject: file, Body: changed{file, sum}})
+}
+
 // note appends an entry, with more in the same transaction, and does what it says.
 func (k *Kin) note(ctx context.Context, ev ledger.Event, more ...alarm.Alarm) error {
 	var seq int64
