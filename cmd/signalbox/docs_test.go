@@ -482,6 +482,7 @@ var (
 // TestContributingCanBeFollowed goes through the how-tos for a call and for a page, step by step as
 // CONTRIBUTING.md has them, in a copy of the sources, and runs what they say to run.
 func TestContributingCanBeFollowed(t *testing.T) {
+	t.Parallel()
 	root, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {
 		t.Fatal(err)
@@ -489,6 +490,7 @@ func TestContributingCanBeFollowed(t *testing.T) {
 	text := readPage(t, "CONTRIBUTING.md")
 	for _, title := range []string{"Add a call", "Add a page to the dashboard"} {
 		t.Run(title, func(t *testing.T) {
+			t.Parallel()
 			_, rest, found := strings.Cut(text, "\n## "+title+"\n")
 			if !found {
 				t.Fatal("there is no such chapter")

@@ -120,8 +120,8 @@ func TestARunGoesOnWhenTheServerIsKilled(t *testing.T) {
 	p.follow(id, 0, func(e event) bool { seen = append(seen, e.N); return len(seen) == 2 })
 	viewer := exec.CommandContext(t.Context(), binary, "run", "show", id, "--follow", "--json", "--data", data)
 	viewer.Env = cleanEnv()
-	shown := &testbed.Buffer{}
-	viewer.Stdout = shown
+	shown, said := &testbed.Buffer{}, &testbed.Buffer{}
+	viewer.Stdout, viewer.Stderr = shown, said
 	if err := viewer.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func TestARunGoesOnWhenTheServerIsKilled(t *testing.T) {
 	}
 	if err := viewer.Wait(); err != nil || strings.Count(shown.String(), "\n") != 4 ||
 		!strings.Contains(shown.String(), `"n":4`) {
-		t.Errorf("the viewer: %v\n%s", err, shown)
+		t.Errorf("the viewer: %v: %s\n%s", err, said, shown)
 	}
 	if len(seen) != 4 || last.Event.Type != "completed" || !*last.Event.OK || last.Event.Answer != "done" {
 		t.Errorf("%v, %+v", seen, last)

@@ -18,6 +18,7 @@ import (
 // origin, and one whose name leads to the server itself, as after a trick with DNS. Nobody is signed in, and
 // somebody is; the pages can change nothing and read nothing that is not theirs.
 func TestAPageInABrowserWritesNothing(t *testing.T) {
+	t.Parallel()
 	b := start(t, "", map[string]string{"mail.mesh.open": "127.0.0.0/8"})
 	port := b.url[strings.LastIndexByte(b.url, ':')+1:]
 	attacker := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -175,6 +175,7 @@ func (p *tab) has(text string) string {
 }
 
 func TestTheDashboardInABrowser(t *testing.T) {
+	t.Parallel()
 	browser := chromium(t)
 	b := start(t, "", nil)
 	_, key := b.addAgent("writer")
@@ -424,6 +425,7 @@ func TestTheDashboardInABrowser(t *testing.T) {
 // TestTheLinkInAChatOpensTheGate follows the link of a message in Slack, in a browser in which nobody is
 // signed in: after signing in, the gate is there, with all that led to it.
 func TestTheLinkInAChatOpensTheGate(t *testing.T) {
+	t.Parallel()
 	browser := chromium(t)
 	links := make(chan string, 10)
 	slack := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

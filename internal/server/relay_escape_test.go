@@ -284,6 +284,7 @@ func (f *infection) model(tells *atomic.Value) {
 // TestNothingThatAgentsWriteRuns makes every text of every protocol hostile, and looks at
 // every page that can be reached.
 func TestNothingThatAgentsWriteRuns(t *testing.T) {
+	t.Parallel()
 	var tells atomic.Value
 	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

@@ -186,6 +186,7 @@ func (b *box) play(t *testing.T, browser context.Context, name, line string, peo
 var sequences = flag.Int("sequences", 64, "how many sequences of keys are tried in the inbox")
 
 func TestNoKeysDecideAGateThatIsNotMarked(t *testing.T) {
+	t.Parallel()
 	browser := chromium(t)
 	b := start(t, "", nil)
 	_, key := b.addAgent("writer")

@@ -333,6 +333,7 @@ func TestWorkPagesKeepTheWalls(t *testing.T) {
 }
 
 func TestWorkPagesInABrowser(t *testing.T) {
+	t.Parallel()
 	w := work(t, "")
 	browser := chromium(t)
 	p := w.tab(t, browser, w.token())

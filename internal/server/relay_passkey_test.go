@@ -119,6 +119,7 @@ func (b *box) assertions() map[string]string {
 }
 
 func TestAVoteIsSignedInTheBrowser(t *testing.T) {
+	t.Parallel()
 	b := start(t, "", nil)
 	_, key := b.addAgent("writer")
 	ann := b.operator("ann", "operator")

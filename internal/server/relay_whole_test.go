@@ -228,6 +228,7 @@ func TestABulkDecisionShowsEveryActionAndTakesNoHighRisk(t *testing.T) {
 }
 
 func TestAMebibyteIsReadWholeInABrowser(t *testing.T) {
+	t.Parallel()
 	browser := chromium(t)
 	b := start(t, "", nil)
 	_, key := b.addAgent("writer")

@@ -118,6 +118,7 @@ func sayCredentials(b *box) (said, pages []string) {
 }
 
 func TestCredentialsAreKeptWhereTheServerIsToldTo(t *testing.T) {
+	t.Parallel()
 	b := start(t, storetest.SQLite(t), map[string]string{"secrets.keep": "true"})
 	said, _ := sayCredentials(b)
 	if !strings.Contains(b.entries(), said[0]) {
