@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -14,7 +15,13 @@ type event struct {
 	Package string `json:"Package"`
 	Test    string `json:"Test"`
 	Output  string `json:"Output"`
+	// Elapsed is in seconds, without the time that a parallel test waited for its turn.
+	Elapsed float64 `json:"Elapsed"`
 }
+
+// slowest is how many tests are named at the end with their times: where to look when the
+// suite grows past what people wait for.
+const slowest = 10
 
 // report turns events into lines for people, and counts. It is used by one goroutine.
 // Output of a test is kept until the test ends, since only that of failed tests is
@@ -29,6 +36,7 @@ type report struct {
 	ended            int
 	passed, skipped  int
 	failed, noResult []string // tests that failed, and packages that failed without one
+	slow             []event  // ends of the slowest tests, the slowest first
 }
 
 // progress is what is known of a package that is running. Its memory is freed when the
@@ -96,6 +104,11 @@ func (r *report) endTest(e event, p *progress) {
 		r.failed = append(r.failed, short(e.Package)+" "+e.Test)
 		r.print("%s", p.output[e.Test])
 	}
+	if !strings.Contains(e.Test, "/") { // a test's time contains that of its subtests
+		r.slow = append(r.slow, e)
+		slices.SortStableFunc(r.slow, func(a, b event) int { return cmp.Compare(b.Elapsed, a.Elapsed) })
+		r.slow = r.slow[:min(slowest, len(r.slow))]
+	}
 	delete(p.output, e.Test)
 	p.order = slices.DeleteFunc(p.order, func(name string) bool { return name == e.Test })
 }
@@ -155,9 +168,14 @@ func (r *report) sayWhatRuns() {
 	r.print("... %v: %s\n", r.now().Sub(r.begun).Round(time.Second), what)
 }
 
-// end prints the totals, and once more the names of all failures: their output may be
-// thousands of lines above.
+// end prints the slowest tests, the totals, and once more the names of all failures: their
+// output may be thousands of lines above.
 func (r *report) end() {
+	for _, e := range r.slow {
+		if e.Elapsed >= 1 {
+			r.print("%6.1fs %s %s\n", e.Elapsed, short(e.Package), e.Test)
+		}
+	}
 	r.print("%d packages, %d tests passed, %d skipped, %d failed, in %v\n",
 		r.ended, r.passed, r.skipped, len(r.failed), r.now().Sub(r.begun).Round(time.Second))
 	for _, name := range append(r.noResult, r.failed...) {

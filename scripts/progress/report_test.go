@@ -28,7 +28,7 @@ func TestPackagesAndFailuresArePrintedAsTheyCome(t *testing.T) {
 	say("output", "m/fast", "TestA", "=== RUN   TestA\n")
 	say("output", "m/fast", "TestB", "=== RUN   TestB\n")
 	say("output", "m/fast", "TestB", "    b_test.go:1: wrong\n")
-	ends("pass", "m/fast", "TestA")
+	r.add(event{Action: "pass", Package: "m/fast", Test: "TestA", Elapsed: 2.5})
 	ends("fail", "m/fast", "TestB")
 	ends("fail", "m/fast", "", "FAIL\tm/fast\t1.0s")
 	at = at.Add(20 * time.Second)
@@ -47,6 +47,7 @@ FAIL	m/fast	1.0s
 panic: oh
 FAIL	m/slow	20s
 ok  	m/good	0.1s
+   2.5s fast TestA
 3 packages, 1 tests passed, 0 skipped, 1 failed, in 20s
 FAILED slow
 FAILED fast TestB
