@@ -14,6 +14,7 @@ import (
 
 	"signalbox/internal/alarm"
 	"signalbox/internal/ledger"
+	"signalbox/internal/ledger/ledgertest"
 	"signalbox/internal/mail"
 	"signalbox/internal/server"
 	"signalbox/internal/store"
@@ -89,10 +90,7 @@ func TestARowThatWasPutIntoATableOpensNothing(t *testing.T) {
 			f.read(&id, "SELECT id FROM operator WHERE name = $1", operator)
 			return id
 		}
-		opened := func(gate string) (seq int64) {
-			f.read(&seq, "SELECT seq FROM ledger_entry WHERE subject = $1 AND kind = 'gate.opened'", gate)
-			return seq
-		}
+		opened := func(gate string) int64 { return ledgertest.Seq(t, f.db, "gate.opened", gate) }
 		signal := func(run, summary string) (status int, answer string) {
 			status, answer, _ = b.do(request{call: "POST /amp/signal", token: key, body: `{"amp_version":"1.0",
 "agent_id":"worker","run_id":"` + run + `","status":"completed","summary":"` + summary + `","proposed_action":"Pay",
@@ -345,30 +343,29 @@ func TestAnEntryThatWasForgedOpensNothing(t *testing.T) {
 				f := b.forger()
 				agentID, key := b.addAgent("worker" + how[:1])
 				gate := b.ask(key, "worker"+how[:1], "r-"+how[:1], "Pay")
-				var seq, openedSeq int64
-				f.read(&openedSeq, "SELECT seq FROM ledger_entry WHERE subject = $1 AND kind = 'gate.opened'", gate)
+				openedSeq := ledgertest.Seq(t, f.db, "gate.opened", gate)
 				at := time.Now().UnixMicro()
 				body := fmt.Sprintf(`{"opened":%d,"opened_at":0,"project":"","agent":%q,"risk":"medium","status":"approved",`+
 					`"by":"admin","cause":"vote","note":""}`, openedSeq, agentID)
-				salt := []byte("0123456789abcdef")
-				sum := sha256.Sum256(append(slices.Clone(salt), body...))
-				record := func() string {
-					return fmt.Sprintf(`{"seq":%d,"at":%d,"workspace":"default","kind":"gate.resolved","actor":"operator:admin",`+
-						`"subject":%q,"trace":"","body":"%x"}`, seq, at, gate, sum)
+				record := func(seq int64, salt []byte) []byte {
+					return fmt.Appendf(nil, `{"seq":%d,"at":%d,"workspace":"default","kind":"gate.resolved","actor":"operator:admin",`+
+						`"subject":%q,"trace":"","body":"%x"}`, seq, at, gate, sha256.Sum256(append(slices.Clone(salt), body...)))
 				}
 				if how == "a new entry" {
+					var seq int64
 					f.read(&seq, "SELECT seq + 1 FROM ledger_head")
-					f.forge("INSERT INTO ledger_entry (seq, workspace, kind, subject, trace, record, salt, body) VALUES "+
-						"($1, 'default', 'gate.resolved', $2, '', $3, $4, $5)", seq, gate, []byte(record()), salt, []byte(body))
+					salt := []byte("0123456789abcdef")
+					f.forge(ledgertest.InsertEntries+"VALUES ($1, 'default', 'gate.resolved', $2, '', $3, $4, $5)",
+						seq, gate, record(seq, salt), salt, []byte(body))
 					f.forge("UPDATE ledger_head SET seq = $1, at = $2", seq, at)
 				} else {
 					b.ops(200, "POST /ops/gates/"+gate+"/reject", `{"note":"No."}`, nil)
-					f.read(&seq, "SELECT seq FROM ledger_entry WHERE subject = $1 AND kind = 'gate.resolved'", gate)
+					seq := ledgertest.Seq(t, f.db, "gate.resolved", gate)
 					b.ops(200, fmt.Sprintf("GET /ops/ledger/%d/proof", seq), "", nil) // it is signed
 					f.forge("DELETE FROM gate_resolved WHERE opened_seq = $1", openedSeq)
-					f.unlock()
-					f.forge("UPDATE ledger_entry SET record = $2, salt = $3, body = $4 WHERE seq = $1", seq, []byte(record()), salt,
-						[]byte(body))
+					ledgertest.Tamper(t, f.db, seq, func(_, salt, _ []byte) ([]byte, []byte) {
+						return record(seq, salt), []byte(body)
+					})
 				}
 				f.forge("INSERT INTO gate_resolved (opened_seq, workspace, project, agent, status, resolved_at, resolved_by, "+
 					"cause, note) VALUES ($1, 'default', '', $2, 'approved', $3, 'admin', 'vote', '')", openedSeq, agentID, at)
@@ -391,23 +388,6 @@ func TestAnEntryThatWasForgedOpensNothing(t *testing.T) {
 			})
 		}
 	})
-}
-
-// unlock removes what keeps entries from being changed, as whoever owns the database can.
-func (f forger) unlock() {
-	f.t.Helper()
-	if f.db.Name() == "postgres" {
-		f.forge("ALTER TABLE ledger_entry DISABLE TRIGGER ALL")
-		return
-	}
-	names, err := store.All(f.db.Reading(f.t.Context()), store.Text,
-		"SELECT name FROM sqlite_master WHERE type = 'trigger' AND tbl_name = 'ledger_entry'")
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	for _, name := range names {
-		f.forge("DROP TRIGGER " + name)
-	}
 }
 
 // rebuildAll builds the tables of a server that does not run.

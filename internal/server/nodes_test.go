@@ -57,7 +57,7 @@ func TestALedgerThatIsNotWhatWasSignedIsReadOnly(t *testing.T) {
 			address = ""
 		}
 		b := start(t, address, flags)
-		b.ops(201, "POST /ops/agents", `{"name":"before"}`, nil)
+		before, _ := b.addAgent("before")
 		b.stop()
 
 		db, err := server.OpenStore(t.Context(), b.config)
@@ -65,10 +65,7 @@ func TestALedgerThatIsNotWhatWasSignedIsReadOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		var first []byte
-		var added int64
-		if err := db.QueryRow(t.Context(), "SELECT seq FROM ledger_entry WHERE kind = 'agent.added'", nil, &added); err != nil {
-			t.Fatal(err)
-		}
+		added := ledgertest.Seq(t, db, "agent.added", before)
 		ledgertest.Tamper(t, db, 1, func(record, _, body []byte) ([]byte, []byte) { first = record; return record, body })
 		ledgertest.Tamper(t, db, added, func(_, _, body []byte) ([]byte, []byte) { return first, body })
 		db.Close()

@@ -43,6 +43,17 @@ func Tamper(t testing.TB, db *store.DB, seq int64, change func(record, salt, bod
 	}
 }
 
+// Seq is the number of the only entry of a kind about a subject, read from the table: for tests that have a
+// database and no running ledger.
+func Seq(t testing.TB, db *store.DB, kind, subject string) (seq int64) {
+	t.Helper()
+	err := db.QueryRow(t.Context(), "SELECT seq FROM ledger_entry WHERE kind = $1 AND subject = $2", []any{kind, subject}, &seq)
+	if err != nil {
+		t.Fatalf("the entry %s of %s: %v", kind, subject, err)
+	}
+	return seq
+}
+
 // Newest is the newest entry of a kind.
 func (n *Node) Newest(kind string) ledger.Entry {
 	n.T.Helper()
