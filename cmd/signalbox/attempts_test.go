@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"signalbox/internal/facts"
+	"signalbox/internal/ledger/ledgertest"
 	"signalbox/internal/testbed"
 )
 
@@ -397,8 +398,8 @@ json.dump(s, open(".claude/settings.json", "w"))'`, "hooks_changed", true, false
 		"a table", sqlite("UPDATE agent SET trust = 'trusted'"), "foreign_write", false, true, true,
 	},
 	{
-		"the ledger", sqlite("INSERT INTO ledger_entry SELECT seq + 1000, workspace, kind, subject, trace, record, salt, "+
-			"body FROM ledger_entry WHERE seq = 1") + "; " + sqlite("UPDATE ledger_head SET seq = seq + 1000"), "", false, true, true,
+		"the ledger", sqlite(ledgertest.InsertEntries+"SELECT seq + 1000, workspace, kind, subject, trace, record, salt, "+
+			"body FROM "+ledgertest.EntryTable+" WHERE seq = 1") + "; " + sqlite("UPDATE ledger_head SET seq = seq + 1000"), "", false, true, true,
 	},
 	{
 		"the socket", `cd {DATA} && python3 -c 'import os, socket

@@ -239,6 +239,12 @@ func TestTheRulesFindWhatBreaksThem(t *testing.T) {
 				"internal/gate/a.go has 4501 lines: a file reads in one sitting, none is longer than 600",
 			},
 		},
+		{
+			"a test that reads entries by itself", "internal/gate/a_test.go",
+			"package x\nconst q = `SELECT seq FROM " + entryTable + "`\n",
+			[]string{"internal/gate/a_test.go names the table of entries: only ledger does; tests have ledgertest"},
+		},
+		{"entries where they belong", "internal/ledger/a_test.go", "package x\nconst q = `" + entryTable + "`\n", nil},
 		{"another module", "tools/a.go", "package x\nfunc init() {}\n", nil},
 		{"test data", "internal/gate/testdata/a.go", "package x\nfunc init() {}\n", nil},
 	} {

@@ -80,6 +80,9 @@ const (
 	minSentences = 2
 )
 
+// entryTable is put together, so that a search for it finds package ledger alone.
+const entryTable = "ledger_" + "entry"
+
 // broken lists what a package breaks, one sentence each.
 func broken(p pkg) []string {
 	var out []string
@@ -105,6 +108,9 @@ func broken(p pkg) []string {
 		}
 		if f.hasInit && !f.test {
 			out = append(out, name+" has an init function: nothing happens that main did not ask for, and order is visible")
+		}
+		if f.entries && roomOf(p.dir) != "ledger" {
+			out = append(out, name+" names the table of entries: only ledger does; tests have ledgertest")
 		}
 		for _, query := range f.queries {
 			if !f.test {

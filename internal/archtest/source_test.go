@@ -26,6 +26,7 @@ type file struct {
 	reasons map[string]string // the comments beside imports
 	lines   int
 	hasInit bool
+	entries bool     // names the table of entries
 	queries []string // what functions that speak HTTP ask of a database, or write
 }
 
@@ -85,7 +86,7 @@ func readPackage(root fs.FS, dir string) (pkg, error) {
 		}
 		f := file{
 			name: path.Base(name), test: strings.HasSuffix(name, "_test.go"), lines: bytes.Count(source, []byte("\n")),
-			reasons: map[string]string{},
+			reasons: map[string]string{}, entries: bytes.Contains(source, []byte(entryTable)),
 		}
 		for _, spec := range tree.Imports {
 			imported, err := strconv.Unquote(spec.Path.Value)

@@ -8,15 +8,16 @@ import (
 	"signalbox/internal/store"
 )
 
-// The indexes of the table of entries, as query plans name them.
+// The table of entries, and its indexes as query plans name them.
 const (
+	EntryTable   = "ledger_entry"
 	KindIndex    = "ledger_entry_kind"
 	SubjectIndex = "ledger_entry_subject"
 )
 
 // InsertEntries begins a statement that puts rows into the table of entries, for benchmarks
 // that have the database itself make a large ledger.
-const InsertEntries = "INSERT INTO ledger_entry (seq, workspace, kind, subject, trace, record, salt, body) "
+const InsertEntries = "INSERT INTO " + EntryTable + " (seq, workspace, kind, subject, trace, record, salt, body) "
 
 // Tamper changes an entry behind the ledger's back, as somebody with access to the
 // database can. The trigger that forbids changes is dropped first and not restored.
