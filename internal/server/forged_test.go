@@ -200,14 +200,17 @@ func TestARowThatWasPutIntoATableOpensNothing(t *testing.T) {
 			{"a vote", "", func() {
 				f.forge("INSERT INTO gate_vote (gate, operator, cast_by, approve, note, at, digest) VALUES ($1, 'nina', 'nina', "+
 					"TRUE, '', $2, '')", two, now)
-				b.want(200, request{call: "POST /ops/gates/" + two + "/approve", token: otto})
+				if status, answer, _ := b.do(request{call: "POST /ops/gates/" + two + "/approve", token: otto}); status != 200 &&
+					!b.closed() {
+					t.Errorf("a vote: %d %s", status, answer)
+				}
 			}, approved(two), `"pending"`},
 			{"a delegation", "delegation", func() {
 				f.forge("INSERT INTO delegation (operator, delegate, until_at) VALUES ('nina', 'otto', $1)", now+1e12)
 			}, calls(request{call: "POST /ops/gates/" + two + "/approve", token: otto, body: `{"for":"nina"}`}), ""},
 			{"a timer", "timer", func() {
 				f.forge("UPDATE timer SET due_at = 1 WHERE kind = 'gate.expiry' AND subject = $1", later)
-				testbed.Until(t, "the timer to be refused", func() bool { return b.told("timer") })
+				testbed.Until(t, "the timer to be refused", func() bool { return b.told("timer") || b.closed() })
 			}, approved(later), `"pending"`},
 			{"a use of an approval", "gate_approval", func() {
 				f.forge("UPDATE gate_approval SET uses = 1 WHERE gate = $1", held.ID)
@@ -283,7 +286,7 @@ func TestARowThatWasPutIntoATableOpensNothing(t *testing.T) {
 					t.Errorf("%s, %s: %d %s", c.name, when, status, answer)
 				}
 				if c.table != "" {
-					testbed.Until(t, "the entry about "+c.table, func() bool { return b.told(c.table) })
+					testbed.Until(t, "the entry about "+c.table, func() bool { return b.told(c.table) || b.closed() })
 				}
 			}
 		}
@@ -291,6 +294,9 @@ func TestARowThatWasPutIntoATableOpensNothing(t *testing.T) {
 		b.stop()
 		*b = *start(t, address, map[string]string{"data": b.config.Data})
 		try("after a start")
+		if b.closed() {
+			t.Error("nothing was changed after the start, and the server refuses writes")
+		}
 		var list alarm.List
 		b.ops(200, "GET /ops/alarms", "", &list)
 		for _, table := range []string{"gate_resolved", "access_key", "web_session"} {
@@ -328,6 +334,14 @@ func (b *box) told(table string) bool {
 		}
 	}
 	return false
+}
+
+// closed reports whether the server refuses all writes. On SQLite it looks every two seconds whether somebody else has
+// written to the database, compares all of it then, and says so; a slow test is overtaken by that.
+func (b *box) closed() bool {
+	b.t.Helper()
+	status, answer, _ := b.do(request{call: "GET /readyz"})
+	return status == http.StatusServiceUnavailable && strings.Contains(answer, "not what the ledger says")
 }
 
 // A forger who knows the form of the ledger writes an entry too, or changes one: with the body, its hash, and all
