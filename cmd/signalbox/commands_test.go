@@ -236,8 +236,8 @@ var instead = map[string]string{
 
 	"signalbox agents add NAME":                    "signalbox agents add new-agent",
 	"signalbox agents set %s --trust trusted":      "signalbox agents set probe-agent --trust trusted",
-	"signalbox owners add NAME":                    "signalbox owners add ann",
-	"signalbox owners key %s":                      "signalbox owners add ann && signalbox owners key ann",
+	"signalbox users add NAME":                     "signalbox users add ann",
+	"signalbox users key %s":                       "signalbox users add ann && signalbox users key ann",
 	"signalbox operators token %s":                 "signalbox operators token admin",
 	"signalbox operators forget-passkeys %v":       "signalbox operators forget-passkeys admin --data stopped",
 	"signalbox operators set %s --slack U024BE7LH": "signalbox operators set admin --slack U024BE7LJ",

@@ -310,7 +310,7 @@ signalbox mail --dir bob send dora "Here" "A file." --attach invoice.csv
 
 			owned := beginWithScripts(t, folder, "mail: {registration: owner}\n")
 			settings, _, _ := strings.Cut(send, "\n")
-			owned.run(block{text: settings + "\namp-init.sh --name dora\nsignalbox owners add team-b\n" + register +
+			owned.run(block{text: settings + "\namp-init.sh --name dora\nsignalbox users add team-b\n" + register +
 				"signalbox mail --dir bob fetch\n"})
 			if !strings.Contains(owned.seen.String(), "dora") {
 				t.Errorf("bob was sent nothing:\n%s", owned.seen.String())
@@ -331,7 +331,7 @@ func beginWithScripts(t *testing.T, folder, config string) *story {
 		s.install(filepath.Base(script), script)
 	}
 	s.write("invoice.csv", block{text: "number,amount\n1,20\n"})
-	s.run(block{text: `signalbox owners add team-a
+	s.run(block{text: `signalbox users add team-a
 signalbox mail --dir bob register bob --user-key uk_…
 `})
 	return s

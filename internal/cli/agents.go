@@ -88,6 +88,22 @@ func newAgentsShow(a *command.App) *command.Command {
 	return c
 }
 
+// ownerOf is the owner of an agent, for the list of those for whom it acts.
+func ownerOf(g roster.Agent) []string {
+	if g.Owner == "" {
+		return nil
+	}
+	return []string{g.Owner}
+}
+
+// agentScopes is what an agent may do at the most.
+func agentScopes(g roster.Agent) string {
+	if g.Scopes == nil {
+		return "*"
+	}
+	return scopesText(g.Scopes)
+}
+
 // printAgent prints an agent in two columns. Values that agents or their owners chose go
 // through output.Printable, so that a name cannot move the cursor.
 func printAgent(w output.Printer, g roster.Agent) {
@@ -106,6 +122,8 @@ func printAgent(w output.Printer, g roster.Agent) {
 		{"workspace", g.Workspace},
 		{"address", g.Address},
 		{"owner", g.Owner},
+		{"acts for", strings.Join(append(ownerOf(g), g.ActsFor...), ", ")},
+		{"scopes", agentScopes(g)},
 		{"trust", g.Trust},
 		{"state", agentState(g)},
 		{"seen", output.Seen(g.Online, g.LastSeenAt)},

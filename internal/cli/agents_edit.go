@@ -31,7 +31,9 @@ func newAgentsAdd(a *command.App) *command.Command {
 		Example: "  signalbox agents add billing-agent --label team=finance", Args: command.Exactly(1, agentArgument),
 	})
 	workspace := workspaceFlag(c)
-	owner := c.Flags().String("owner", "", "the owner it belongs to, of the same workspace")
+	owner := c.Flags().String("owner", "", "the user whose it is, of the same workspace")
+	actsFor := actsForFlag(c)
+	scopes := agentScopesFlag(c)
 	trust := c.Flags().String("trust", "",
 		"how far it is trusted: "+strings.Join(roster.TrustLevels, ", ")+" (default standard)")
 	label := c.Flags().StringArray("label", nil, "a label, as name=value; may be given more than once")
@@ -39,7 +41,10 @@ func newAgentsAdd(a *command.App) *command.Command {
 	protocol := c.Flags().String("protocol", "",
 		"print only the key for this protocol: signal, proxy, task, harness, run, mail")
 	c.RunE = func(c *command.Command, args []string) error {
-		in := roster.NewAgent{Name: args[0], Workspace: *workspace, Owner: *owner, Trust: *trust}
+		in := roster.NewAgent{Name: args[0], Workspace: *workspace, Owner: *owner, Trust: *trust, ActsFor: *actsFor}
+		if c.Flags().Changed("scopes") {
+			in.Scopes = scopes
+		}
 		var err error
 		if in.Labels, err = readLabels(*label); err != nil {
 			return err
@@ -86,6 +91,8 @@ func newAgentsSet(a *command.App) *command.Command {
 	label := c.Flags().StringArray("label", nil, "a label, as name=value; the labels given replace all existing ones")
 	limit := c.Flags().String("rate-limit", "",
 		"calls per minute; 0 for no limit, default for the limit of the server")
+	actsFor := actsForFlag(c)
+	scopes := agentScopesFlag(c)
 	publicKey := publicKeyFlag(c)
 	c.RunE = func(c *command.Command, args []string) error {
 		var in roster.AgentChange
@@ -112,9 +119,15 @@ func newAgentsSet(a *command.App) *command.Command {
 			}
 			in.PublicKey = &text
 		}
+		if c.Flags().Changed("acts-for") {
+			in.ActsFor = actsFor
+		}
+		if c.Flags().Changed("scopes") {
+			in.Scopes = scopes
+		}
 		// A call without any flag changes nothing, and is nearly always a mistyped
 		// command.
-		if in.Trust == nil && in.Labels == nil && in.RateLimit == nil && in.PublicKey == nil {
+		if in.ActsFor == nil && in.Scopes == nil && in.Trust == nil && in.Labels == nil && in.RateLimit == nil && in.PublicKey == nil {
 			return command.Usage(
 				"Name something to change, for example `signalbox agents set %s --trust trusted`. "+
 					"`signalbox agents set --help` lists what can be changed.", args[0])
@@ -151,6 +164,17 @@ func readLabels(given []string) (map[string]string, error) {
 		out[k] = v
 	}
 	return out, nil
+}
+
+// actsForFlag says for whom an agent may act beside its owner.
+func actsForFlag(c *command.Command) *[]string {
+	return c.Flags().StringSlice("acts-for", nil,
+		"further users for whom it may act, with commas between; anybody for all of the workspace, owner for none")
+}
+
+// agentScopesFlag says what an agent may do at the most.
+func agentScopesFlag(c *command.Command) *[]string {
+	return c.Flags().StringSlice("scopes", nil, "what it may do at the most, such as email.send,tools.*; * is everything")
 }
 
 // publicKeyFlag takes a file, not the key itself: arguments of a process are visible to

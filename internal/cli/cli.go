@@ -109,7 +109,7 @@ func groups(a *command.App) []*cobra.Command {
 			newGatesVerify(a)),
 		// The group `keys`. The server stores the SHA-256 of a key and a hint of it;
 		// the secret exists only in the answer that issued it.
-		command.Group("keys", "The keys of agents, operators and owners: issue, list, rotate, revoke",
+		command.Group("keys", "The keys of agents, operators and users: issue, list, rotate, revoke",
 			newKeysIssue(a), newKeysLs(a), newKeysRotate(a), newKeysRevoke(a)),
 		// The group `ledger`. `tail`, `export` and `prove` ask the server; `verify`
 		// works offline; `rebuild` opens the database itself.
@@ -124,10 +124,6 @@ func groups(a *command.App) []*cobra.Command {
 		command.Group("operators", "The people who decide: list, add, change, remove, new token",
 			newOperatorsLs(a), newOperatorsAdd(a), newOperatorsSet(a), newOperatorsRm(a), newOperatorsToken(a),
 			newForgetPasskeys(a)),
-		// The group `owners`. An owner can register agents with a key, and can do
-		// nothing else: no gate, no ledger, no other owner's agents.
-		command.Group("owners", "The people and teams who may register agents: list, add, remove, new key",
-			newOwnersLs(a), newOwnersAdd(a), newOwnersRm(a), newOwnersKey(a)),
 		// The group `policy`. `check` and `test --policy` need no server. The
 		// others ask the server, which alone decides what is in force.
 		command.Group("policy", "The rules: init, check, test, replay, apply, show, explain",
@@ -141,6 +137,7 @@ func groups(a *command.App) []*cobra.Command {
 		// speaks AHP, or whose hooks ask through AHP.
 		command.Group("sessions", "Sessions of supervised agents: list, show",
 			newSessionsLs(a), newSessionsShow(a)),
+		newUsers(a),
 		// The group `workspaces`. Workspaces cannot be removed: entries in the
 		// ledger belong to them.
 		command.Group("workspaces", "The workspaces, each walled off from the others: list, add, open to others",

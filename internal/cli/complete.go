@@ -63,8 +63,8 @@ var offers = map[string]offer{
 	"agents NAME":    agentNames,
 	"proxy NAME":     agentNames,
 	"operators NAME": fetched("/ops/operators", operatorNames),
-	"owners NAME": fetched("/ops/owners", func(l roster.OwnerList) []cobra.Completion {
-		return output.Rows(l.Owners, func(o roster.Owner) cobra.Completion { return described(o.Name, o.Workspace) })
+	"users NAME": fetched("/ops/users", func(l roster.UserList) []cobra.Completion {
+		return output.Rows(l.Users, func(u roster.User) cobra.Completion { return described(u.Name, u.Workspace) })
 	}),
 	"hook NAME":  fixed(hook.Names()...),
 	"ENGINE":     fixed(engine.Names()...),

@@ -60,6 +60,7 @@ type Event struct {
 	Type    Type
 	Session string
 	AgentID string
+	User    string // on whose behalf, as metadata.user claims
 	Depth   int64
 	Payload wire.Raw
 	Raw     wire.Raw // all of it
@@ -114,6 +115,7 @@ func parseEvent(raw wire.Raw, inside []map[string]wire.Raw) (*Event, error) {
 	}
 	e.Session, _ = wire.Text(got["session_id"])
 	e.AgentID, _ = wire.Text(got["agent_id"])
+	e.User = wire.TextIn(got["metadata"], "user")
 	e.Depth, _ = strconv.ParseInt(string(got["depth"]), 10, 64)
 	return e, nil
 }
@@ -129,6 +131,7 @@ func parseQuery(raw wire.Raw) (*Event, error) {
 	e.query, _ = wire.Text(got["query_type"])
 	e.Session, _ = wire.Text(got["session_id"])
 	e.AgentID, _ = wire.Text(got["agent_id"])
+	e.User = wire.TextIn(got["metadata"], "user")
 	if e.Payload.Kind() == '{' {
 		e.members, err = wire.Members(e.Payload)
 	}

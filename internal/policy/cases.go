@@ -37,7 +37,7 @@ type TestResult struct {
 }
 
 // testKeys are the keys of a test. docs/policy.md explains them.
-var testKeys = []string{"name", "point", "event", "agent", "recent", "now", "expect"}
+var testKeys = []string{"name", "point", "event", "agent", "user", "recent", "now", "expect"}
 
 // testTime is now in a test that does not say, so that it comes out the same on any day.
 var testTime = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -109,6 +109,10 @@ func (r *reader) test(n *yaml.Node) Test {
 	}
 	if n := f["agent"]; n != nil {
 		decode(r.object(n, "agent", "", typesOf(agentFields)), &t.Input.Agent)
+	}
+	if n := f["user"]; n != nil {
+		decode(r.object(n, "user", "", typesOf(userFields)), &t.Input.User)
+		t.Input.Scopes = t.Input.User.Scopes
 	}
 	if n := f["recent"]; n != nil {
 		t.Input.Counts = r.counts(n)

@@ -31,6 +31,9 @@ func (p *Policy) Decide(ctx context.Context, in Input) (v Verdict) {
 	if in.Event.facts != nil && in.Event.facts.Unreadable != "" {
 		return Verdict{Action: Block, Rule: UnreadableRule, Reason: in.Event.facts.Unreadable}
 	}
+	if v, missing := p.tools.missing(&in); missing {
+		return v
+	}
 	rules := p.byPoint[in.Event.Point]
 	if rules == nil {
 		return byDefault
@@ -75,6 +78,7 @@ func newVariables(in *Input) *variables {
 	return &variables{
 		event:  object{eventType, &in.Event},
 		agent:  object{agentType, &in.Agent},
+		user:   object{userType, &in.User},
 		recent: object{recentType, recent},
 		now:    types.Timestamp{Time: in.Now},
 	}

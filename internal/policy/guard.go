@@ -219,6 +219,11 @@ func guardedFields() map[string]func(*Input) string {
 			all["agent."+name] = func(in *Input) string { return string(f.get(&in.Agent).(types.String)) }
 		}
 	}
+	for name, f := range userFields {
+		if f.typ.Kind() == types.StringKind {
+			all["user."+name] = func(in *Input) string { return string(f.get(&in.User).(types.String)) }
+		}
+	}
 	return all
 }
 

@@ -22,6 +22,8 @@ import (
 type Input struct {
 	Event  Event     `json:"event"`
 	Agent  Agent     `json:"agent"`
+	User   User      `json:"user,omitzero"`
+	Scopes []string  `json:"scopes,omitzero"` // what user and agent both have, nil for everything
 	Now    time.Time `json:"now"`
 	Counts Counts    `json:"recent,omitempty"` // what recent sees when Recent is nil
 	Recent Recent    `json:"-"`
@@ -73,6 +75,7 @@ type Event struct {
 	Priority       string         `json:"priority,omitempty"`
 	External       bool           `json:"external,omitempty"`
 	QueryType      string         `json:"query_type,omitempty"`
+	User           string         `json:"user,omitempty"`
 
 	facts   *facts.Facts // see Facts
 	secrets []string     // see Secrets

@@ -31,6 +31,7 @@ var theLanguage = sync.OnceValues(func() (*language, error) {
 		cel.CustomTypeProvider(provider{registry}),
 		cel.Variable("event", eventType),
 		cel.Variable("agent", agentType),
+		cel.Variable("user", userType),
 		cel.Variable("recent", recentType),
 		cel.Variable("now", cel.TimestampType),
 		cel.CrossTypeNumericComparisons(true), // event.cost_usd > 5
@@ -89,8 +90,8 @@ var factFields = map[string]bool{
 
 // variables are what an expression sees.
 type variables struct {
-	event, agent, recent object
-	now                  types.Timestamp
+	event, agent, user, recent object
+	now                        types.Timestamp
 }
 
 // ResolveName implements cel.Activation.
@@ -100,6 +101,8 @@ func (v *variables) ResolveName(name string) (any, bool) {
 		return &v.event, true
 	case "agent":
 		return &v.agent, true
+	case "user":
+		return &v.user, true
 	case "recent":
 		return &v.recent, true
 	case "now":

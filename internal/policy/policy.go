@@ -31,6 +31,7 @@ type Policy struct {
 	byPoint  map[Point]*pointIndex
 	defaults map[Point]Verdict
 	counts   []Count
+	tools    toolScopes
 	found    error
 }
 
@@ -48,7 +49,7 @@ type Problem = document.Problem
 func Problems(err error) []Problem { return document.Problems(err) }
 
 // policyKeys are the keys of a policy. docs/policy.md explains them.
-var policyKeys = []string{"version", "defaults", "rules"}
+var policyKeys = []string{"version", "defaults", "tools", "rules"}
 
 // reader reads policies and test files. found has what Check reports beyond what Parse refuses.
 type reader struct {
@@ -72,6 +73,7 @@ func Parse(source []byte) (*Policy, error) {
 		if f, ok := r.Mapping(doc, "The policy", policyKeys...); ok {
 			r.version(doc, f)
 			p.setDefaults(r.defaults(f["defaults"]))
+			p.tools = r.tools(f["tools"])
 			rules := r.rules(f["rules"], lang)
 			for _, rule := range rules {
 				p.addRule(rule)

@@ -73,6 +73,7 @@ var eventFields = map[string]field[Event]{
 	"thread":          {cel.StringType, func(e *Event) any { return types.String(e.Thread) }},
 	"priority":        {cel.StringType, func(e *Event) any { return types.String(e.Priority) }},
 	"query_type":      {cel.StringType, func(e *Event) any { return types.String(e.QueryType) }},
+	"user":            {cel.StringType, func(e *Event) any { return types.String(e.User) }},
 	"external":        {cel.BoolType, func(e *Event) any { return types.Bool(e.External) }},
 
 	// Facts, which are found when the first rule reads one.
@@ -128,7 +129,7 @@ var counters = map[string]*cel.Type{
 type provider struct{ types.Provider }
 
 func (p provider) FindStructType(name string) (*types.Type, bool) {
-	for _, t := range []*types.Type{eventType, commandType, agentType, recentType} {
+	for _, t := range []*types.Type{eventType, commandType, agentType, userType, recentType} {
 		if t.TypeName() == name {
 			return types.NewTypeTypeWithParam(t), true
 		}
@@ -144,6 +145,8 @@ func (p provider) FindStructFieldNames(name string) ([]string, bool) {
 		return sortedKeys(commandFields), true
 	case agentType.TypeName():
 		return sortedKeys(agentFields), true
+	case userType.TypeName():
+		return sortedKeys(userFields), true
 	case recentType.TypeName():
 		return nil, true
 	}
@@ -160,6 +163,8 @@ func (p provider) FindStructFieldType(name, fieldName string) (*types.FieldType,
 		return fieldType(commandFields, fieldName)
 	case agentType.TypeName():
 		return fieldType(agentFields, fieldName)
+	case userType.TypeName():
+		return fieldType(userFields, fieldName)
 	case recentType.TypeName():
 		return nil, false
 	}
@@ -185,6 +190,8 @@ func isEmpty(v any) bool {
 	case map[string]any:
 		return len(v) == 0
 	case map[string]string:
+		return len(v) == 0
+	case map[string]int64:
 		return len(v) == 0
 	case []any:
 		return len(v) == 0

@@ -28,6 +28,7 @@ type exchange struct {
 	fp      string // the fingerprint, by which the same call is recognised (PRX-38)
 	project string
 	run     string
+	user    string // on whose behalf, as the header claims
 	async   bool
 	asked   []byte // the request, if the model is told of a rejection (tellModel)
 	told    int    // how often it was
@@ -76,6 +77,7 @@ func (x *exchange) carry() error {
 	}
 	x.set = x.p.settingsOf(x.who.ID)
 	x.project, x.run = x.r.Header.Get("X-Amp-Project"), x.r.Header.Get("X-Amp-Run")
+	x.user = x.r.Header.Get("X-Amp-User")
 	if x.project != "" && (len(x.project) > 63 || !projectForm.MatchString(x.project)) || len(x.run) > 128 {
 		return fault.New(fault.InvalidRequest,
 			"X-Amp-Project should be lower-case letters and digits with single hyphens, 63 at "+

@@ -87,6 +87,7 @@ func (x *exchange) decideOne(q *request) rulebook.Decision {
 	if x.rules.text {
 		e.Text = promptText(q.body)
 	}
+	e.User = x.user
 	d := x.p.core.Book.Decide(x.r.Context(), x.who, e)
 	if d.Action == policy.Allow && !known && x.rules.continued != "" {
 		requirePerson(&d, x.rules.continued,

@@ -6,11 +6,13 @@ import (
 	"crypto/ed25519"
 	"database/sql"
 	"errors"
+	"slices"
 	"time"
 
 	"signalbox/internal/fault"
 	"signalbox/internal/id"
 	"signalbox/internal/ledger"
+	"signalbox/internal/scope"
 	"signalbox/internal/wire"
 )
 
@@ -22,7 +24,9 @@ import (
 type NewAgent struct {
 	Name      string            `json:"name"`
 	Workspace string            `json:"workspace,omitempty"`
-	Owner     string            `json:"owner,omitempty"` // the name of one in the same workspace
+	Owner     string            `json:"owner,omitempty" doc:"the user whose it is, of the same workspace"`
+	ActsFor   []string          `json:"acts_for,omitempty" doc:"further users for whom it may act, or [\"anybody\"]"`
+	Scopes    *[]string         `json:"scopes,omitempty" doc:"what it may do at the most; everything when absent"`
 	Trust     string            `json:"trust,omitempty"`
 	Labels    map[string]string `json:"labels,omitempty"`
 	PublicKey string            `json:"public_key,omitempty"` // PEM, or 64 hex digits
@@ -43,6 +47,11 @@ func (n *NewAgent) check() error {
 	}
 	if err := checkLabels(n.Labels); err != nil {
 		return err
+	}
+	if n.Scopes != nil {
+		if err := scope.Check(*n.Scopes); err != nil {
+			return err
+		}
 	}
 	return oneOf("trust", n.Trust, TrustLevels)
 }
@@ -127,9 +136,17 @@ func (r *Roster) admit(tx *ledger.Tx, n NewAgent) (body agentAdded, err error) {
 				"gets that agent's mail. Choose another name.", body.Address).About("name")
 	}
 	if n.Owner != "" {
-		var owner Owner
-		owner, err = findOwner(tx, n.Workspace, n.Owner)
+		owner, err := findUser(tx.Prover(), n.Workspace, n.Owner)
+		if err != nil {
+			return body, err
+		}
 		body.Owner = owner.ID
+	}
+	if n.Scopes != nil {
+		body.Scopes = slices.Concat([]string{}, *n.Scopes)
+	}
+	if len(n.ActsFor) > 0 {
+		body.ActsFor, err = r.resolveUsers(tx.Prover(), n.Workspace, n.ActsFor)
 	}
 	return body, err
 }
@@ -161,6 +178,8 @@ type AgentChange struct {
 	RateLimit wire.Raw           `json:"rate_limit,omitempty"` // a number, or "default"
 	PublicKey *string            `json:"public_key,omitempty"`
 	Suspended *bool              `json:"suspended,omitempty"`
+	ActsFor   *[]string          `json:"acts_for,omitempty" doc:"all users for whom it may act beside its owner"`
+	Scopes    *[]string          `json:"scopes,omitempty" doc:"what it may do at the most; [\"*\"] is everything"`
 }
 
 // ChangeAgent changes an agent. A suspended agent still authenticates; the policy blocks
@@ -175,6 +194,11 @@ func (r *Roster) ChangeAgent(ctx context.Context, by Identity, workspace, name s
 		if err := checkUnused(tx, found.ID, change.public); err != nil {
 			return err
 		}
+		if c.ActsFor != nil {
+			if change.actsFor, err = r.resolveUsers(tx.Prover(), workspace, *c.ActsFor); err != nil {
+				return err
+			}
+		}
 		change.append(tx, by, found)
 		a, err = r.agent(tx.Prover(), workspace, found.ID)
 		return err
@@ -188,6 +212,7 @@ type parsedChange struct {
 	limits    bool // says something about the rate limit
 	rateLimit *int64
 	public    ed25519.PublicKey
+	actsFor   []string // ids
 }
 
 // parse checks the values of a change before the transaction.
@@ -200,6 +225,11 @@ func (c AgentChange) parse() (p parsedChange, err error) {
 	}
 	if c.Labels != nil {
 		if err := checkLabels(*c.Labels); err != nil {
+			return p, err
+		}
+	}
+	if c.Scopes != nil {
+		if err := scope.Check(*c.Scopes); err != nil {
 			return p, err
 		}
 	}
@@ -217,8 +247,8 @@ func (c AgentChange) parse() (p parsedChange, err error) {
 // append appends the entries of the change: one each for the settings, the suspension and the
 // public key, and none for what stays as it is.
 func (c parsedChange) append(tx *ledger.Tx, by Identity, a Agent) {
-	if c.Trust != nil || c.Labels != nil || c.limits {
-		body := agentChanged{a.Trust, a.Labels, a.RateLimit}
+	if c.Trust != nil || c.Labels != nil || c.limits || c.ActsFor != nil || c.Scopes != nil {
+		body := a.settings()
 		if c.Trust != nil {
 			body.Trust = *c.Trust
 		}
@@ -227,6 +257,12 @@ func (c parsedChange) append(tx *ledger.Tx, by Identity, a Agent) {
 		}
 		if c.limits {
 			body.RateLimit = c.rateLimit
+		}
+		if c.ActsFor != nil {
+			body.ActsFor = c.actsFor
+		}
+		if c.Scopes != nil {
+			body.Scopes = slices.Concat([]string{}, *c.Scopes)
 		}
 		tx.Append(ledger.Event{Workspace: a.Workspace, Kind: "agent.changed", Actor: by.Actor(), Subject: a.ID, Body: body})
 	}
@@ -249,11 +285,15 @@ func (r *Roster) Grant(tx *ledger.Tx, actor, workspace, agentID, trust string) e
 	if err != nil {
 		return err
 	}
-	tx.Append(ledger.Event{
-		Workspace: a.Workspace, Kind: "agent.changed", Actor: actor, Subject: a.ID,
-		Body: agentChanged{trust, a.Labels, a.RateLimit},
-	})
+	body := a.settings()
+	body.Trust = trust
+	tx.Append(ledger.Event{Workspace: a.Workspace, Kind: "agent.changed", Actor: actor, Subject: a.ID, Body: body})
 	return nil
+}
+
+// settings are what can be changed of an agent, as they are.
+func (a *Agent) settings() agentChanged {
+	return agentChanged{a.Trust, a.Labels, a.RateLimit, a.actsFor, a.Scopes}
 }
 
 // RemoveAgent removes an agent and its keys. What it did stays in the ledger.

@@ -72,6 +72,7 @@ func (a Agent) holding() (h holding) {
 	h.who = Identity{
 		Kind: HolderAgent, ID: a.ID, Name: a.Name, Workspace: a.Workspace,
 		Address: a.Address, Trust: a.Trust, Labels: a.Labels, Suspended: a.Suspended, RateLimit: a.RateLimit,
+		Owner: a.owner, ActsFor: a.actsFor, Scopes: a.Scopes,
 	}
 	if a.SuspendedUntil != nil {
 		h.suspendedUntil = a.SuspendedUntil.UnixMicro()
@@ -83,7 +84,7 @@ func (a Agent) holding() (h holding) {
 // revoked one.
 var newKeyCommand = map[HolderKind]string{
 	HolderAgent: "keys issue", HolderOperator: "operators token",
-	HolderOwner: "owners key",
+	HolderOwner: "users key",
 }
 
 // withHolder joins a key with the one of three who holds it.
@@ -99,6 +100,7 @@ func (r *Roster) provenHolder(ctx context.Context, hash []byte) (h holding, err 
 			return false, err
 		}
 		f, k, err := prove(p, h.who.ID, h.who.KeyID)
+		f.lend(&h)
 		return f.isOf(&h) && k.isOf(&h, hash), err
 	})
 	if err == nil && !agree {
@@ -158,6 +160,7 @@ func (r *Roster) provenAddress(ctx context.Context, address string) (h holding, 
 			return false, err
 		}
 		f, _, err := prove(p, h.who.ID, "")
+		f.lend(&h)
 		return f.isOf(&h), err
 	})
 	if err == nil && !agree {

@@ -28,6 +28,7 @@ type holding struct {
 	who              Identity
 	expires, revoked int64
 	suspendedUntil   int64
+	user             *User // of a user that was looked up, nil if there is none
 }
 
 // identityAt is the identity at a moment, in microseconds: a suspension may be over.
@@ -106,7 +107,7 @@ func (c *cache) empty(live bool) {
 }
 
 // identityNouns are the nouns of the entries that can change who a key stands for, or who knows of whom.
-var identityNouns = []string{"agent", "operator", "owner", "key", "public_key", "state", "workspace"}
+var identityNouns = []string{"agent", "operator", "owner", "user", "key", "public_key", "state", "workspace"}
 
 // Run keeps the cache current by following the ledger, and saves presence, until ctx ends. The
 // cache is live only inside of it: without Run every call reads the tables.

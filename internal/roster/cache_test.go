@@ -98,7 +98,7 @@ func everyChange(admin roster.Identity, keyID string) map[string]func(*testing.T
 			return err
 		},
 		"the owner goes": func(t *testing.T, r *roster.Roster) error {
-			return r.RemoveOwner(t.Context(), admin, "default", "finance")
+			return r.RemoveUser(t.Context(), admin, "default", "finance")
 		},
 		"the operator goes": func(t *testing.T, r *roster.Roster) error {
 			return r.RemoveOperator(t.Context(), admin, "ines")
@@ -117,7 +117,7 @@ func TestTheCacheStaysTrueWhateverChangesAndWhoeverChangesIt(t *testing.T) {
 		follow(t, cached)
 		for name := range everyChange(admin, "") {
 			for _, writer := range []*roster.Roster{cached, plain} {
-				_, owner, err := plain.AddOwner(t.Context(), admin, "default", "finance")
+				_, owner, err := plain.AddUser(t.Context(), admin, roster.NewUser{Name: "finance"})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -154,7 +154,7 @@ func TestTheCacheStaysTrueWhateverChangesAndWhoeverChangesIt(t *testing.T) {
 					t.Errorf("%s: %s", name, diff)
 				}
 				_ = plain.RemoveAgent(t.Context(), admin, "default", "subject")
-				_ = plain.RemoveOwner(t.Context(), admin, "default", "finance")
+				_ = plain.RemoveUser(t.Context(), admin, "default", "finance")
 				_ = plain.RemoveOperator(t.Context(), admin, "ines")
 			}
 		}

@@ -85,22 +85,52 @@ func (r *Roster) Routes() []wire.Route {
 			Request: WorkspaceChange{}, Answer: Workspace{}, Handle: wire.Take(http.StatusOK, maxBody, r.patchWorkspace),
 		},
 		{
-			Method: "GET", Path: "/ops/owners", Summary: "List owners, who may register agents", Auth: wire.Viewer,
+			Method: "GET", Path: "/ops/users", Summary: "List the users on whose behalf agents act", Auth: wire.Viewer,
+			Query: []wire.Param{{Name: "workspace", Meaning: "only users of this workspace"}}, Answer: UserList{},
+			Handle: wire.Answer(http.StatusOK, r.getUsers),
+		},
+		{
+			Method: "POST", Path: "/ops/users", Auth: wire.Operator,
+			Summary: "Add a user; the key with which they register agents is shown this once",
+			Request: NewUser{}, Answer: AddedUser{}, Status: 201, Handle: wire.Take(http.StatusCreated, maxBody, r.postUser),
+		},
+		{
+			Method: "GET", Path: "/ops/users/{name}", Summary: "Show a user", Auth: wire.Viewer,
+			Query: []wire.Param{inWorkspace}, Answer: User{}, Handle: wire.Answer(http.StatusOK, r.getUser),
+		},
+		{
+			Method: "PATCH", Path: "/ops/users/{name}", Auth: wire.Operator,
+			Summary: "Change what agents may do for a user, suspend the user or let them go on",
+			Query:   []wire.Param{inWorkspace}, Request: UserChange{}, Answer: User{},
+			Handle: wire.Take(http.StatusOK, maxBody, r.patchUser),
+		},
+		{
+			Method: "DELETE", Path: "/ops/users/{name}", Summary: "Remove a user and their keys; their agents stay",
+			Auth: wire.Operator, Query: []wire.Param{inWorkspace}, Status: 204, Handle: wire.Do(r.deleteUser),
+		},
+		{
+			Method: "POST", Path: "/ops/users/{name}/key", Summary: "Make a further key for a user, shown this once",
+			Auth: wire.Operator, Query: []wire.Param{inWorkspace}, Answer: IssuedKey{}, Status: 201,
+			Handle: wire.Answer(http.StatusCreated, r.postUserKey),
+		},
+		{
+			Method: "GET", Path: "/ops/owners", Summary: "List users, in the words of version 0.1", Auth: wire.Viewer,
 			Query: []wire.Param{{Name: "workspace", Meaning: "only owners of this workspace"}}, Answer: OwnerList{},
 			Handle: wire.Answer(http.StatusOK, r.getOwners),
 		},
 		{
-			Method: "POST", Path: "/ops/owners", Summary: "Add an owner; the key is shown this once", Auth: wire.Operator,
+			Method: "POST", Path: "/ops/owners", Summary: "Add a user, in the words of version 0.1", Auth: wire.Operator,
 			Request: NewOwner{}, Answer: AddedOwner{}, Status: 201, Handle: wire.Take(http.StatusCreated, maxBody, r.postOwner),
 		},
 		{
-			Method: "DELETE", Path: "/ops/owners/{name}", Summary: "Remove an owner and their keys; their agents stay",
-			Auth: wire.Operator, Query: []wire.Param{inWorkspace}, Status: 204, Handle: wire.Do(r.deleteOwner),
+			Method: "DELETE", Path: "/ops/owners/{name}", Summary: "Remove a user, in the words of version 0.1",
+			Auth: wire.Operator, Query: []wire.Param{inWorkspace}, Status: 204, Handle: wire.Do(r.deleteUser),
 		},
 		{
-			Method: "POST", Path: "/ops/owners/{name}/key", Summary: "Make a further key for an owner, shown this once",
-			Auth: wire.Operator, Query: []wire.Param{inWorkspace}, Answer: IssuedKey{}, Status: 201,
-			Handle: wire.Answer(http.StatusCreated, r.postOwnerKey),
+			Method: "POST", Path: "/ops/owners/{name}/key", Auth: wire.Operator,
+			Summary: "Make a further key for a user, in the words of version 0.1",
+			Query:   []wire.Param{inWorkspace}, Answer: IssuedKey{}, Status: 201,
+			Handle: wire.Answer(http.StatusCreated, r.postUserKey),
 		},
 		{
 			Method: "GET", Path: "/ops/invites", Summary: "List invites, by which agents may register", Auth: wire.Viewer,

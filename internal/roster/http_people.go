@@ -38,18 +38,27 @@ type (
 		Operator *Person `json:"operator,omitempty"`
 		Token    string  `json:"token"`
 	}
-	// OwnerList is all owners that the caller may see.
-	OwnerList struct {
-		Owners []Owner `json:"owners"`
+	// UserList is all users that the caller may see.
+	UserList struct {
+		Users []User `json:"users"`
 	}
-	// NewOwner asks for an owner.
+	// AddedUser is a new user with a key, shown this once.
+	AddedUser struct {
+		User User   `json:"user"`
+		Key  string `json:"key" doc:"with which the user registers agents"`
+	}
+	// OwnerList is UserList in the words of version 0.1.
+	OwnerList struct {
+		Owners []User `json:"owners"`
+	}
+	// NewOwner is NewUser in the words of version 0.1.
 	NewOwner struct {
 		Name      string `json:"name"`
 		Workspace string `json:"workspace,omitempty"`
 	}
-	// AddedOwner is a new owner with a key, shown this once.
+	// AddedOwner is AddedUser in the words of version 0.1.
 	AddedOwner struct {
-		Owner Owner  `json:"owner"`
+		Owner User   `json:"owner"`
 		Key   string `json:"key"`
 	}
 )
@@ -85,29 +94,55 @@ func (r *Roster) postWorkspace(req *http.Request, in NewWorkspace) (NewWorkspace
 	return in, r.AddWorkspace(req.Context(), From(req.Context()), in.Name)
 }
 
-func (r *Roster) getOwners(req *http.Request) (OwnerList, error) {
-	all, err := r.Owners(req.Context(), req.URL.Query().Get("workspace"))
-	return OwnerList{all}, err
+func (r *Roster) getUsers(req *http.Request) (UserList, error) {
+	all, err := r.Users(req.Context(), req.URL.Query().Get("workspace"))
+	return UserList{all}, err
 }
 
-func (r *Roster) postOwner(req *http.Request, in NewOwner) (AddedOwner, error) {
-	o, key, err := r.AddOwner(req.Context(), From(req.Context()), in.Workspace, in.Name)
-	return AddedOwner{o, key.Secret}, err
+func (r *Roster) getUser(req *http.Request) (User, error) {
+	workspace, err := QueryWorkspace(req)
+	if err != nil {
+		return User{}, err
+	}
+	return r.User(req.Context(), workspace, req.PathValue("name"))
 }
 
-func (r *Roster) deleteOwner(req *http.Request) error {
+func (r *Roster) postUser(req *http.Request, in NewUser) (AddedUser, error) {
+	u, key, err := r.AddUser(req.Context(), From(req.Context()), in)
+	return AddedUser{u, key.Secret}, err
+}
+
+func (r *Roster) patchUser(req *http.Request, in UserChange) (User, error) {
+	workspace, err := QueryWorkspace(req)
+	if err != nil {
+		return User{}, err
+	}
+	return r.ChangeUser(req.Context(), From(req.Context()), workspace, req.PathValue("name"), in)
+}
+
+func (r *Roster) deleteUser(req *http.Request) error {
 	workspace, err := QueryWorkspace(req)
 	if err != nil {
 		return err
 	}
-	return r.RemoveOwner(req.Context(), From(req.Context()), workspace, req.PathValue("name"))
+	return r.RemoveUser(req.Context(), From(req.Context()), workspace, req.PathValue("name"))
 }
 
-func (r *Roster) postOwnerKey(req *http.Request) (IssuedKey, error) {
+func (r *Roster) postUserKey(req *http.Request) (IssuedKey, error) {
 	workspace, err := QueryWorkspace(req)
 	if err != nil {
 		return IssuedKey{}, err
 	}
-	k, err := r.IssueOwnerKey(req.Context(), From(req.Context()), workspace, req.PathValue("name"))
+	k, err := r.IssueUserKey(req.Context(), From(req.Context()), workspace, req.PathValue("name"))
 	return IssuedKey(k), err
+}
+
+func (r *Roster) getOwners(req *http.Request) (OwnerList, error) {
+	all, err := r.getUsers(req)
+	return OwnerList{all.Users}, err
+}
+
+func (r *Roster) postOwner(req *http.Request, in NewOwner) (AddedOwner, error) {
+	added, err := r.postUser(req, NewUser{Name: in.Name, Workspace: in.Workspace})
+	return AddedOwner{added.User, added.Key}, err
 }

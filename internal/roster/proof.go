@@ -19,6 +19,7 @@ type facts struct {
 	who            Identity
 	suspendedUntil int64
 	contacts       map[string]string
+	user           *User
 	publicKeys     map[string]ed25519.PublicKey // those that are not retired, by fingerprint
 }
 
@@ -33,7 +34,11 @@ type keyFacts struct {
 var aboutHolders = []string{
 	"agent.added", "agent.changed", "agent.suspended", "agent.resumed", "agent.removed", "public_key.added",
 	"public_key.retired", "operator.added", "operator.changed", "operator.removed", "owner.added", "owner.removed",
+	kindUserAdded, kindUserChanged, kindUserSuspended, kindUserResumed, kindUserRemoved,
 }
+
+// aboutUsers are those of them that are about users.
+var aboutUsers = aboutHolders[slices.Index(aboutHolders, "owner.added"):]
 
 // aboutKeys are the kinds of the entries that keyFacts follow from.
 var aboutKeys = []string{"key.issued", "key.rotated", "key.revoked"}
@@ -62,12 +67,13 @@ func (f *facts) follow(e *ledger.Entry) error {
 		b, err := ledger.Read[agentAdded](e)
 		*f = facts{publicKeys: map[string]ed25519.PublicKey{}, who: Identity{
 			Kind: HolderAgent, ID: e.Subject, Name: b.Name, Workspace: e.Workspace, Address: b.Address, Trust: b.Trust,
-			Labels: b.Labels,
+			Labels: b.Labels, Owner: b.Owner, ActsFor: b.ActsFor, Scopes: b.Scopes,
 		}}
 		return err
 	case "agent.changed":
 		b, err := ledger.Read[agentChanged](e)
 		f.who.Trust, f.who.Labels, f.who.RateLimit = b.Trust, b.Labels, b.RateLimit
+		f.who.ActsFor, f.who.Scopes = b.ActsFor, b.Scopes
 		return err
 	case "agent.suspended":
 		b, err := ledger.Read[agentSuspended](e)
@@ -95,10 +101,31 @@ func (f *facts) follow(e *ledger.Entry) error {
 		b, err := ledger.Read[operatorChanged](e)
 		f.contacts = b.Contacts
 		return err
-	case "owner.added":
-		b, err := ledger.Read[ownerAdded](e)
+	default:
+		return f.followUser(e)
+	}
+	return nil
+}
+
+// followUser is follow for an entry about a user, and for one that ends a holder.
+func (f *facts) followUser(e *ledger.Entry) error {
+	switch e.Kind {
+	case "owner.added", kindUserAdded:
+		b, err := ledger.Read[userAdded](e)
 		*f = facts{who: Identity{Kind: HolderOwner, ID: e.Subject, Name: b.Name, Workspace: e.Workspace}}
+		f.user = &User{ID: e.Subject, Name: b.Name, Workspace: e.Workspace}
+		f.user.set(b.userSettings)
 		return err
+	case kindUserChanged:
+		b, err := ledger.Read[userChanged](e)
+		if f.user != nil {
+			f.user.set(b.userSettings)
+		}
+		return err
+	case kindUserSuspended, kindUserResumed:
+		if f.user != nil {
+			f.user.Suspended = e.Kind == kindUserSuspended
+		}
 	default: // agent.removed and its like
 		*f = facts{}
 	}
@@ -127,6 +154,11 @@ func (f *facts) publicKey() ed25519.PublicKey {
 		return key // there is one at the most
 	}
 	return nil
+}
+
+// lend gives a holding what no table has: for whom the agent acts, and what it may do.
+func (f *facts) lend(h *holding) {
+	h.who.Owner, h.who.ActsFor, h.who.Scopes = f.who.Owner, f.who.ActsFor, f.who.Scopes
 }
 
 // isOf reports whether a row about a holder says the same.

@@ -63,8 +63,12 @@ func (r *Roster) agent(p ledger.Prover, workspace, name string) (found Agent, er
 		}
 		found = all[0]
 		f, _, err := prove(p, found.ID, "")
+		found.owner, found.actsFor, found.Scopes = f.who.Owner, f.who.ActsFor, f.who.Scopes
 		return f.isOfAgent(&found, r.now().UnixMicro()), err
 	})
+	if err == nil && agree && len(found.actsFor) > 0 {
+		found.ActsFor, err = r.userNames(p, workspace, found.actsFor)
+	}
 	if err == nil && !agree {
 		err = contradicted(p, "agent", found.ID, found.Name)
 	}
@@ -147,23 +151,6 @@ func (r *Roster) Operators(ctx context.Context, workspace string) ([]Person, err
 		return nil, err
 	}
 	return all, addContacts(r.db.Reading(ctx), all)
-}
-
-// Owners lists the owners by workspace and name that the caller may see: all, or those of a
-// workspace.
-func (r *Roster) Owners(ctx context.Context, workspace string) ([]Owner, error) {
-	workspace, visible := wire.Within(ctx, workspace)
-	if !visible {
-		return []Owner{}, nil
-	}
-	return store.All(r.db.Reading(ctx), func(scan store.Scan) (Owner, error) {
-		var o Owner
-		var at int64
-		err := scan(&o.ID, &o.Name, &o.Workspace, &at)
-		o.AddedAt = time.UnixMicro(at).UTC()
-		return o, err
-	}, "SELECT id, name, workspace, added_at FROM owner WHERE $1 = '' OR workspace = $1 ORDER BY workspace, name",
-		workspace)
 }
 
 // Workspaces lists the workspaces that the caller may see.

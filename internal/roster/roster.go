@@ -57,11 +57,17 @@ type Agent struct {
 	RateLimit *int64            `json:"rate_limit"` // a minute, 0 for none; nil is the server's own
 	Suspended bool              `json:"suspended"`
 	// SuspendedUntil is when the agent goes on by itself, nil for never.
-	SuspendedUntil *time.Time  `json:"suspended_until,omitempty"`
-	Online         bool        `json:"online"`
-	LastSeenAt     *time.Time  `json:"last_seen_at"`
-	AddedAt        time.Time   `json:"added_at"`
-	PublicKeys     []PublicKey `json:"public_keys"` // the oldest first
+	SuspendedUntil *time.Time `json:"suspended_until,omitempty"`
+	// ActsFor and Scopes are shown of one agent, not in lists.
+	ActsFor    []string    `json:"acts_for,omitzero" doc:"the users for whom it may act beside its owner; [\"anybody\"] is all of the workspace"`
+	Scopes     []string    `json:"scopes,omitzero" doc:"what it may do at the most, for whomever; [\"*\"] is everything"`
+	Online     bool        `json:"online"`
+	LastSeenAt *time.Time  `json:"last_seen_at"`
+	AddedAt    time.Time   `json:"added_at"`
+	PublicKeys []PublicKey `json:"public_keys"` // the oldest first
+
+	owner   string   // the id of the owner, of an agent that was read alone
+	actsFor []string // as it is stored: ids
 }
 
 // Person is an operator: somebody who decides gates and looks after agents. An admin adds
@@ -74,15 +80,6 @@ type Person struct {
 	AddedAt   time.Time `json:"added_at"`
 	// Contacts are by what channels know them, by channel.
 	Contacts map[string]string `json:"contacts"`
-}
-
-// Owner is a person or a team who may register agents with a key of their own, and do nothing
-// else.
-type Owner struct {
-	ID        string    `json:"id"`
-	Name      string    `json:"name"`
-	Workspace string    `json:"workspace"`
-	AddedAt   time.Time `json:"added_at"`
 }
 
 // Key is a key without its secret, which was shown once. It works until it is revoked, until
@@ -130,6 +127,9 @@ type Identity struct {
 	RateLimit *int64 // a minute, 0 for none; nil when it has no limit of its own
 	KeyLimit  int64  // of the key, 0 for none
 	PublicKey ed25519.PublicKey
+	Owner     string   // the id of the user whose it is, "" for none
+	ActsFor   []string // ids of further users for whom it may act, or anybody
+	Scopes    []string // what it may do at the most, nil for everything
 }
 
 // Actor is how the identity is named in the ledger.

@@ -85,7 +85,7 @@ func TestKeysHaveTheFormsTheirProtocolsGiveThem(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, owned, err := r.AddOwner(t.Context(), admin, "default", "finance")
+		_, owned, err := r.AddUser(t.Context(), admin, roster.NewUser{Name: "finance"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,6 +22,8 @@ type (
 		Owner   string            `json:"owner,omitempty"` // an id
 		Trust   string            `json:"trust"`
 		Labels  map[string]string `json:"labels"`
+		ActsFor []string          `json:"acts_for,omitzero"` // ids of users, or "*"
+		Scopes  []string          `json:"scopes,omitzero"`   // nil is everything, and an empty list nothing
 	}
 	// agentChanged holds all settings as they are after the change, so that an apply function
 	// need not know those before.
@@ -29,6 +31,8 @@ type (
 		Trust     string            `json:"trust"`
 		Labels    map[string]string `json:"labels"`
 		RateLimit *int64            `json:"rate_limit,omitempty"`
+		ActsFor   []string          `json:"acts_for,omitzero"`
+		Scopes    []string          `json:"scopes,omitzero"`
 	}
 	// agentSuspended is the body of agent.suspended.
 	agentSuspended struct {
@@ -50,10 +54,6 @@ type (
 	}
 	publicKeyRetired struct {
 		Fingerprint string `json:"fingerprint"`
-	}
-	// ownerAdded is the body of owner.added.
-	ownerAdded struct {
-		Name string `json:"name"`
 	}
 	// operatorAdded is the body of operator.added.
 	operatorAdded struct {
@@ -88,6 +88,7 @@ type (
 // Projection is what the roster's entries do to its tables. agent_presence is not
 // among them: nothing in the ledger says when an agent was seen.
 func Projection() ledger.Projection {
+	removeUser := applyRemoved("owner", "UPDATE agent SET owner = '' WHERE owner = $1")
 	return ledger.Projection{
 		Name: "roster",
 		Tables: ledger.Tables(
@@ -97,8 +98,8 @@ func Projection() ledger.Projection {
 		),
 		Apply: map[string]ledger.Apply{
 			"workspace.added":    applyWorkspaceAdded,
-			kindOpened:           ledger.ApplyBody(keepOpening),
-			kindClosed:           ledger.ApplyBody(keepOpening),
+			kindOpened:           keep,
+			kindClosed:           keep,
 			"agent.added":        ledger.TryBody(applyAgentAdded),
 			"agent.changed":      ledger.TryBody(applyAgentChanged),
 			"agent.suspended":    ledger.ApplyBody(applySuspended),
@@ -110,8 +111,13 @@ func Projection() ledger.Projection {
 			"operator.added":     ledger.ApplyBody(applyOperatorAdded),
 			"operator.changed":   ledger.ApplyBody(applyOperatorChanged),
 			"operator.removed":   applyRemoved("operator", "DELETE FROM operator_contact WHERE operator = $1"),
-			"owner.added":        ledger.ApplyBody(applyOwnerAdded),
-			"owner.removed":      applyRemoved("owner", "UPDATE agent SET owner = '' WHERE owner = $1"),
+			"owner.added":        ledger.ApplyBody(applyUserAdded),
+			"owner.removed":      removeUser,
+			kindUserAdded:        ledger.ApplyBody(applyUserAdded),
+			kindUserChanged:      keep,
+			kindUserSuspended:    keep,
+			kindUserResumed:      keep,
+			kindUserRemoved:      removeUser,
 			"invite.made":        ledger.TryBody(applyInviteMade),
 			"invite.used":        applyInviteUsed,
 			"invite.ended":       applyInviteEnded,
@@ -128,9 +134,9 @@ func applyWorkspaceAdded(tx *store.Tx, e *ledger.Entry) error {
 	return nil
 }
 
-// keepOpening does nothing: openings are read from their entries. That there is an apply function keeps retention from
-// erasing their bodies.
-func keepOpening(*store.Tx, *ledger.Entry, *opening) {}
+// keep does nothing: openings of workspaces and settings of users are read from their entries. That there is an apply
+// function keeps retention from erasing their bodies.
+func keep(*store.Tx, *ledger.Entry) error { return nil }
 
 // applyAgentAdded stores labels as JSON. Marshal sorts them, so that a rebuild writes the same
 // bytes.
@@ -208,8 +214,8 @@ func applyPublicKeyRetired(tx *store.Tx, e *ledger.Entry, b *publicKeyRetired) {
 		e.At.UnixMicro())
 }
 
-// applyOwnerAdded adds an owner to the workspace of the entry.
-func applyOwnerAdded(tx *store.Tx, e *ledger.Entry, b *ownerAdded) {
+// applyUserAdded adds a user to the workspace of the entry. The settings stay in the entries: see keep.
+func applyUserAdded(tx *store.Tx, e *ledger.Entry, b *userAdded) {
 	tx.Exec("INSERT INTO owner (id, workspace, name, added_at) VALUES ($1, $2, $3, $4)", e.Subject, e.Workspace, b.Name,
 		e.At.UnixMicro())
 }

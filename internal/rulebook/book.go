@@ -13,10 +13,12 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/policy"
 	"signalbox/internal/roster"
+	"signalbox/internal/scope"
 	"signalbox/internal/store"
 )
 
-// SuspendedRule is the name in place of a rule's for the block of a suspended agent.
+// SuspendedRule is the name in place of a rule's for the block of a suspended agent, or of one that acts for a
+// suspended user.
 const SuspendedRule = "suspended"
 
 // Book is the policy in force and its history. The server makes one for each process; Run
@@ -74,10 +76,53 @@ func (b *Book) Decide(ctx context.Context, who roster.Identity, event policy.Eve
 		Name: who.Name, Address: who.Address, Workspace: who.Workspace, Trust: who.Trust,
 		Labels: who.Labels, Suspended: who.Suspended,
 	}
-	v := decide(ctx, in.policy, policy.Input{Event: event, Agent: agent, Now: now, Recent: recent})
+	user, scopes, err := b.behalf(ctx, who, event.User)
+	if err != nil {
+		return b.unknown(in.number, who, agent, now, event, err)
+	}
+	v := decide(ctx, in.policy, policy.Input{
+		Event: event, Agent: agent, User: user, Scopes: scopes, Now: now, Recent: recent,
+	})
 	return Decision{v, Record{
 		Policy: in.number, Then: v.Action, Rule: v.Rule, Reason: v.Reason, Failed: v.Failed, Shadow: v.Shadow,
-		AgentID: who.ID, Agent: agent, Now: now.UnixMicro(), Recent: recent.seen, Event: &event,
+		AgentID: who.ID, Agent: agent, User: user, Scopes: scopes, Now: now.UnixMicro(), Recent: recent.seen,
+		Event: &event,
+	}}
+}
+
+// behalf is on whose behalf an agent acts that names a user, and what both of them may do, nil for everything.
+func (b *Book) behalf(ctx context.Context, who roster.Identity, named string) (u policy.User, scopes []string,
+	err error,
+) {
+	found, err := b.roster.For(ctx, who, named)
+	scopes = who.Scopes
+	if found.User != nil {
+		of := found.User
+		u = policy.User{
+			ID: of.ID, Name: of.Name, Email: of.Email, Scopes: of.Scopes, Limits: of.Limits, Suspended: of.Suspended,
+			Verified: found.Claimed == "",
+		}
+		if scopes == nil {
+			scopes = of.Scopes
+		} else {
+			scopes = scope.Narrow(scopes, of.Scopes)
+		}
+	}
+	return u, scopes, err
+}
+
+// unknown is the decision when nobody can tell on whose behalf the agent acts: a block, as for a rule that fails.
+func (b *Book) unknown(number int64, who roster.Identity, agent policy.Agent, now time.Time, event policy.Event,
+	cause error,
+) Decision {
+	b.log.Error("cannot tell on whose behalf an agent acts", "agent", who.Name, "error", cause.Error())
+	v := policy.Verdict{
+		Action: policy.Block, Rule: policy.DefaultRule, Failed: true,
+		Reason: "This is blocked because it cannot be told on whose behalf the agent acts. Try again in a moment.",
+	}
+	return Decision{v, Record{
+		Policy: number, Then: v.Action, Rule: v.Rule, Reason: v.Reason, Failed: true, AgentID: who.ID, Agent: agent,
+		Now: now.UnixMicro(), Event: &event,
 	}}
 }
 
@@ -89,6 +134,11 @@ func decide(ctx context.Context, p *policy.Policy, in policy.Input) policy.Verdi
 		return policy.Verdict{
 			Action: policy.Block, Rule: SuspendedRule,
 			Reason: "This agent is suspended. An operator can resume it.",
+		}
+	case in.User.Suspended:
+		return policy.Verdict{
+			Action: policy.Block, Rule: SuspendedRule,
+			Reason: "The user " + in.User.Name + ", on whose behalf this agent acts, is suspended. An operator can let them go on.",
 		}
 	case p == nil:
 		return policy.Verdict{

@@ -24,6 +24,8 @@ type Record struct {
 	Shadow  []policy.Shadow `json:"shadow,omitzero"`
 	AgentID string          `json:"agent_id"`
 	Agent   policy.Agent    `json:"agent"`
+	User    policy.User     `json:"user,omitzero"`   // on whose behalf
+	Scopes  []string        `json:"scopes,omitzero"` // what both may do, absent for everything
 	Now     int64           `json:"now"`             // microseconds
 	Recent  policy.Counts   `json:"recent,omitzero"` // the counters that rules looked at
 	// Event is left out where the entry's body holds it in another form, which a

@@ -27,8 +27,7 @@ func (s *Signal) event() policy.Event {
 		Summary: s.Summary, ProposedAction: s.ProposedAction, Declared: s.GateRequired,
 		Model: s.Model, Project: s.ProjectID, Status: s.Status, Run: s.RunID,
 		CostUSD: float64(s.CostNano) / 1e9, Tokens: s.InputTokens + s.OutputTokens, InputTokens: s.InputTokens,
-		OutputTokens: s.OutputTokens,
-		Fill:         s.fill,
+		OutputTokens: s.OutputTokens, User: wire.TextIn(s.Metadata, "user"), Fill: s.fill,
 	}
 }
 

@@ -122,6 +122,16 @@ func Text(raw Raw) (string, bool) {
 	return text, !strings.ContainsRune(text, 0)
 }
 
+// TextIn is a member of an object that is a string, "" if there is none.
+func TextIn(object Raw, name string) string {
+	if object.Kind() != '{' {
+		return ""
+	}
+	members, _ := Members(object)
+	text, _ := Text(members[name])
+	return text
+}
+
 // Depth is how deep the lists and objects of a JSON text are nested. It counts brackets
 // outside of strings and does not check the text.
 func Depth(text []byte) int {

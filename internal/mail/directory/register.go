@@ -167,7 +167,7 @@ func registrationClosed(mode string) error {
 	// What to do, for the model or person that reads the error; ByOwner and so on are never Open.
 	how := map[string]string{
 		ByOwner: "an owner's key in the header Authorization: Bearer uk_…, which an operator makes " +
-			"with `signalbox owners add`",
+			"with `signalbox users add`",
 		ByInvite: "an invite_code, which an operator makes with POST /ops/invites",
 		ByProof: "a proof, signed with the agent's key over \"amp-register\\n\" + provider + \"\\n\" + address + " +
 			"\"\\n\" + proof_timestamp",

@@ -32,7 +32,7 @@ func whoMayRegister(t *testing.T, address, mode string) {
 	if err := n.Roster.AddWorkspace(t.Context(), roster.Identity{}, tenant); err != nil {
 		t.Fatal(err)
 	}
-	_, owner, err := n.Roster.AddOwner(t.Context(), roster.Identity{}, tenant, "owner")
+	_, owner, err := n.Roster.AddUser(t.Context(), roster.Identity{}, roster.NewUser{Name: "owner", Workspace: tenant})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func TestAnIdentityCarriesWhatDecisionsNeed(t *testing.T) {
 		if diff := cmp.Diff(want, who); diff != "" {
 			t.Error(diff)
 		}
-		o, key, err := r.AddOwner(t.Context(), admin, "default", "finance")
+		o, key, err := r.AddUser(t.Context(), admin, roster.NewUser{Name: "finance"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,11 +53,11 @@ func TestAnIdentityCarriesWhatDecisionsNeed(t *testing.T) {
 func TestAnAgentOutlivesItsOwner(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		r, admin, _ := start(t, address)
-		_, key, err := r.AddOwner(t.Context(), admin, "default", "finance")
+		_, key, err := r.AddUser(t.Context(), admin, roster.NewUser{Name: "finance"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := r.AddOwner(t.Context(), admin, "default", "finance"); !fault.Is(err, fault.AlreadyExists) {
+		if _, _, err := r.AddUser(t.Context(), admin, roster.NewUser{Name: "finance"}); !fault.Is(err, fault.AlreadyExists) {
 			t.Errorf("the name again: %v", err)
 		}
 		if _, _, err := r.AddAgent(t.Context(), admin, roster.NewAgent{Name: "billing", Owner: "nobody"}); !fault.Is(err,
@@ -68,7 +68,7 @@ func TestAnAgentOutlivesItsOwner(t *testing.T) {
 		if a.Owner != "finance" {
 			t.Errorf("%+v", a)
 		}
-		if err := r.RemoveOwner(t.Context(), admin, "default", "finance"); err != nil {
+		if err := r.RemoveUser(t.Context(), admin, "default", "finance"); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := r.Authenticate(t.Context(), key.Secret); !fault.Is(err, fault.Unauthenticated) {
@@ -78,7 +78,7 @@ func TestAnAgentOutlivesItsOwner(t *testing.T) {
 		if a, err := r.Agent(t.Context(), "default", "billing"); err != nil || a.Owner != "" {
 			t.Errorf("%+v %v", a, err)
 		}
-		if _, _, err := r.AddOwner(t.Context(), admin, "default", "finance"); err != nil {
+		if _, _, err := r.AddUser(t.Context(), admin, roster.NewUser{Name: "finance"}); err != nil {
 			t.Fatal(err)
 		}
 		if a, err := r.Agent(t.Context(), "default", "billing"); err != nil || a.Owner != "" {
@@ -90,10 +90,10 @@ func TestAnAgentOutlivesItsOwner(t *testing.T) {
 func TestTheKeysOfOwnersAreLookedAfterAsThoseOfAgents(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		r, admin, _ := start(t, address)
-		if _, _, err := r.AddOwner(t.Context(), admin, "default", "finance"); err != nil {
+		if _, _, err := r.AddUser(t.Context(), admin, roster.NewUser{Name: "finance"}); err != nil {
 			t.Fatal(err)
 		}
-		further, err := r.IssueOwnerKey(t.Context(), admin, "default", "finance")
+		further, err := r.IssueUserKey(t.Context(), admin, "default", "finance")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +120,7 @@ func TestEverythingButPresenceFollowsFromTheLedger(t *testing.T) {
 		o, _ := options(t, address)
 		r, admin := begin(t, o)
 		for name := range everyChange(admin, "") {
-			if _, _, err := r.AddOwner(t.Context(), admin, "default", "finance"); err != nil {
+			if _, _, err := r.AddUser(t.Context(), admin, roster.NewUser{Name: "finance"}); err != nil {
 				t.Fatal(err)
 			}
 			if _, _, err := r.AddOperator(t.Context(), admin, "ines", "", "default"); err != nil {
@@ -146,7 +146,7 @@ func TestEverythingButPresenceFollowsFromTheLedger(t *testing.T) {
 				t.Errorf("%s: %+v %v", name, check, err)
 			}
 			_ = r.RemoveAgent(t.Context(), admin, "default", "subject")
-			_ = r.RemoveOwner(t.Context(), admin, "default", "finance")
+			_ = r.RemoveUser(t.Context(), admin, "default", "finance")
 			_ = r.RemoveOperator(t.Context(), admin, "ines")
 		}
 	})

@@ -1,0 +1,128 @@
+package policy
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/types"
+	"go.yaml.in/yaml/v3"
+
+	"signalbox/internal/fault"
+	"signalbox/internal/policy/document"
+	"signalbox/internal/scope"
+)
+
+// User is on whose behalf the agent acts, as the roster knows it and never as a request claims: what a call names is
+// Event.User. It is empty for an agent that acts for nobody.
+type User struct {
+	ID        string           `json:"id,omitempty"`
+	Name      string           `json:"name,omitempty"`
+	Email     string           `json:"email,omitempty"`
+	Scopes    []string         `json:"scopes,omitempty"`
+	Limits    map[string]int64 `json:"limits,omitempty"`
+	Suspended bool             `json:"suspended,omitempty"`
+	// Verified is false if a call names somebody for whom the agent may not act. It is bound to its owner then.
+	Verified bool `json:"verified,omitempty"`
+}
+
+var userType = cel.ObjectType("User")
+
+// userFields are what rules see of the user.
+var userFields = map[string]field[User]{
+	"id":        {cel.StringType, func(u *User) any { return types.String(u.ID) }},
+	"name":      {cel.StringType, func(u *User) any { return types.String(u.Name) }},
+	"email":     {cel.StringType, func(u *User) any { return types.String(u.Email) }},
+	"scopes":    {texts, func(u *User) any { return u.Scopes }},
+	"limits":    {cel.MapType(cel.StringType, cel.IntType), func(u *User) any { return u.Limits }},
+	"suspended": {cel.BoolType, func(u *User) any { return types.Bool(u.Suspended) }},
+	"verified":  {cel.BoolType, func(u *User) any { return types.Bool(u.Verified) }},
+}
+
+// ScopesRule is the name in place of a rule's for the block of a tool whose scopes are missing.
+const ScopesRule = "scopes"
+
+// toolScopes says which scopes tools need: by their whole names, and by patterns with a star, in the order of the file.
+type toolScopes struct {
+	names    map[string][]string
+	patterns []toolPattern
+}
+
+type toolPattern struct {
+	pattern string
+	scopes  []string
+}
+
+// maxTools is how many tools the table of scopes may have.
+const maxTools = 10_000
+
+// tools reads the table of tools with the scopes that they need.
+func (r *reader) tools(n *yaml.Node) (t toolScopes) {
+	if n == nil || n.Tag == "!!null" {
+		return t
+	}
+	const form = "Write the scopes that it needs as a list, as in send_email: [email.send]."
+	t.names = map[string][]string{}
+	var order []string
+	f, _ := r.AnyMapping(n, "tools", func(key *yaml.Node) bool {
+		if _, err := path.Match(key.Value, ""); err != nil || key.Value == "" {
+			r.Add(document.At(key), "A tool is a name such as send_email, or a pattern such as mcp__mail__*.",
+				"%q is not the name of a tool.", shorten(key.Value))
+			return false
+		}
+		order = append(order, key.Value)
+		return true
+	})
+	if len(f) > maxTools {
+		r.Add(document.At(n), "Use patterns.", "There are %d tools, and may be %d.", len(f), maxTools)
+	}
+	for _, tool := range order {
+		var needs []string
+		for _, item := range r.List(f[tool], "tools."+tool, form) {
+			needs = append(needs, r.Text(item, "tools."+tool, form))
+		}
+		if err := scope.Check(needs); err != nil {
+			r.Add(document.At(f[tool]), form, "%s", fault.From(err).Message)
+		}
+		if strings.ContainsAny(tool, `*?[\`) {
+			t.patterns = append(t.patterns, toolPattern{tool, needs})
+		} else {
+			t.names[tool] = needs
+		}
+	}
+	return t
+}
+
+// needs are the scopes that a tool needs: those of its name, else those of the first pattern that fits.
+func (t *toolScopes) needs(tool string) []string {
+	if needs, ok := t.names[tool]; ok {
+		return needs
+	}
+	for _, p := range t.patterns {
+		if fits, _ := path.Match(p.pattern, tool); fits {
+			return p.scopes
+		}
+	}
+	return nil
+}
+
+// missing is the block of a call whose tool needs a scope that is missing, ok if there is one. allowed is what user,
+// agent and all between them have in common, nil for everything.
+func (t *toolScopes) missing(in *Input) (v Verdict, ok bool) {
+	if in.Event.Tool == "" || in.Scopes == nil || len(t.names) == 0 && len(t.patterns) == 0 {
+		return v, false
+	}
+	needs := t.needs(in.Event.Tool)
+	if i := slices.IndexFunc(needs, func(s string) bool { return !scope.Has(in.Scopes, s) }); i >= 0 {
+		whose := in.Agent.Name
+		if in.User.Name != "" {
+			whose = in.Agent.Name + " acting for " + in.User.Name
+		}
+		return Verdict{Action: Block, Rule: ScopesRule, Reason: fmt.Sprintf(
+			"The tool %s needs the scope %s, which %s does not have. An operator gives it to the user and to the agent, with "+
+				"`signalbox users set` and `signalbox agents set`.", in.Event.Tool, needs[i], whose)}, true
+	}
+	return v, false
+}

@@ -1,0 +1,140 @@
+package roster
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"signalbox/internal/ledger"
+)
+
+// Behalf says for whom an agent acts in one call. For makes it.
+//
+// What always holds: User is somebody for whom the agent may act, or nobody. What a call names and nobody has proved is
+// Claimed and gives no power: the agent is bound to its owner all the same.
+type Behalf struct {
+	User    *User
+	Proof   Proof
+	Claimed string // the user that the call named, if that is not proved
+}
+
+// Proof is how it is known for whom an agent acts.
+type Proof string
+
+// The proofs. No proof means that nobody is known.
+const (
+	ProofOwner Proof = "owner" // the agent's key, and the agent is theirs
+	ProofKey   Proof = "key"   // the agent's key, and the agent may act for them
+)
+
+// ForOwner is the entry in the list of those for whom an agent may act that stands for its owner, as people write it.
+const ForOwner = "owner"
+
+// ForAnybody is what people write for every user of the workspace, and anybody what is stored.
+const (
+	ForAnybody = "anybody"
+	anybody    = "*"
+)
+
+// For is on whose behalf an agent acts that names a user by name, id or e-mail; "" for one that names nobody. It is
+// called for every decision, so what the ledger says of users is cached like keys.
+func (r *Roster) For(ctx context.Context, who Identity, named string) (Behalf, error) {
+	if who.Kind != HolderAgent || who.Owner == "" && named == "" {
+		return Behalf{}, nil
+	}
+	b := Behalf{Claimed: named}
+	if named != "" {
+		user, err := r.cachedUser(ctx, who.Workspace, named)
+		if err != nil {
+			return Behalf{}, err
+		}
+		if user != nil && who.actsFor(user.ID) {
+			proof := ProofKey
+			if user.ID == who.Owner {
+				proof = ProofOwner
+			}
+			return Behalf{User: user, Proof: proof}, nil
+		}
+	}
+	if who.Owner == "" {
+		return b, nil
+	}
+	owner, err := r.cachedUser(ctx, who.Workspace, who.Owner)
+	if err == nil && owner != nil {
+		b.User, b.Proof = owner, ProofOwner
+	}
+	return b, err
+}
+
+// actsFor reports whether the agent may act for a user.
+func (i *Identity) actsFor(userID string) bool {
+	return userID == i.Owner || slices.Contains(i.ActsFor, anybody) || slices.Contains(i.ActsFor, userID)
+}
+
+// cachedUser is a user by name, id or e-mail, nil if there is none.
+func (r *Roster) cachedUser(ctx context.Context, workspace, named string) (*User, error) {
+	known := []byte("user:" + workspace + "/" + named)
+	h, found, round := r.cache.find(known)
+	if found {
+		return h.user, nil
+	}
+	u, err := r.anyUser(r.ledger.Prover(ctx), workspace, named)
+	if err != nil {
+		return nil, err
+	}
+	r.cache.put(known, holding{user: u}, round)
+	return u, nil
+}
+
+// anyUser finds a user by name, id or e-mail, nil if there is none.
+func (r *Roster) anyUser(p ledger.Prover, workspace, named string) (*User, error) {
+	if strings.Contains(named, "@") {
+		id, err := r.userByEmail(p, workspace, named)
+		if err != nil || id == "" {
+			return nil, err
+		}
+		named = id
+	}
+	u, err := r.user(p, workspace, named)
+	if isGone(err) {
+		return nil, nil
+	}
+	return &u, err
+}
+
+// resolveUsers turns the names of users for whom an agent may act into what is stored: ids, or the star. "owner" is
+// always among them and is not stored.
+func (r *Roster) resolveUsers(p ledger.Prover, workspace string, names []string) ([]string, error) {
+	ids := []string{}
+	for _, name := range names {
+		switch name {
+		case ForOwner:
+		case ForAnybody:
+			ids = append(ids, anybody)
+		default:
+			u, err := r.user(p, workspace, name)
+			if err != nil {
+				return nil, err
+			}
+			ids = append(ids, u.ID)
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids), nil
+}
+
+// userNames are the names of the users for whom an agent may act, as people write them. Users who were removed are
+// left out.
+func (r *Roster) userNames(p ledger.Prover, workspace string, ids []string) ([]string, error) {
+	all, err := r.users(p, workspace)
+	names := []string{}
+	if slices.Contains(ids, anybody) {
+		names = append(names, ForAnybody)
+	}
+	for _, u := range all {
+		if slices.Contains(ids, u.ID) {
+			names = append(names, u.Name)
+		}
+	}
+	return names, err
+}
