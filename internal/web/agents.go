@@ -23,13 +23,10 @@ func agentPages() []Page {
 	return []Page{
 		{Path: string(address.Agents), Template: "agents", Title: "Agents", Live: live, Load: (*Web).loadAgents},
 		{
-			Path: string(address.NewAgent), Template: "agent_new", Title: "Register an agent", Section: string(address.Agents),
+			Path: string(address.NewAgent), Template: "agent_new", Title: "Register an agent",
 			Role: roster.Operator, Load: (*Web).loadNewAgent,
 		},
-		{
-			Path: string(address.Agent), Template: "agent", Title: "Agent", Section: string(address.Agents), Live: live,
-			Load: (*Web).loadAgent,
-		},
+		{Path: string(address.Agent), Template: "agent", Title: "Agent", Live: live, Load: (*Web).loadAgent},
 	}
 }
 
@@ -248,7 +245,7 @@ func (w *Web) showKeys(a roster.Agent, keys ...roster.Issued) Result {
 		}
 	}
 	return Result{
-		Template: "agent_keys", Title: "Keys of " + a.Name, Section: string(address.Agents),
+		Template: "agent_keys", Title: "Keys of " + a.Name,
 		Data: issued{a, keys, snippets(w.BaseURL, a.Name, secret)},
 	}
 }

@@ -14,7 +14,7 @@ func deliveryPages() []Page {
 			Load: (*Web).loadDeliveries,
 		},
 		{
-			Path: string(address.Delivery), Template: "delivery", Title: "Delivery", Section: string(address.Deliveries),
+			Path: string(address.Delivery), Template: "delivery", Title: "Delivery",
 			Live: live, Load: (*Web).loadDelivery,
 		},
 	}

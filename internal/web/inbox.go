@@ -21,10 +21,7 @@ func inboxPages() []Page {
 	live := []string{"gate", "receipt"}
 	return []Page{
 		{Path: string(address.Inbox), Template: "inbox", Title: "Inbox", Live: live, Load: (*Web).loadInbox},
-		{
-			Path: string(address.Gate), Template: "inbox", Title: "Gate", Section: string(address.Inbox), Live: live,
-			Load: (*Web).loadInbox,
-		},
+		{Path: string(address.Gate), Template: "inbox", Title: "Gate", Live: live, Load: (*Web).loadInbox},
 	}
 }
 

@@ -18,10 +18,7 @@ import (
 func ledgerPages() []Page {
 	return []Page{
 		{Path: string(address.Ledger), Template: "ledger", Title: "Ledger", Live: ledgerNouns, Load: (*Web).loadLedger},
-		{
-			Path: string(address.Entry), Template: "entry", Title: "Entry", Section: string(address.Ledger),
-			Load: (*Web).loadEntry,
-		},
+		{Path: string(address.Entry), Template: "entry", Title: "Entry", Load: (*Web).loadEntry},
 	}
 }
 

@@ -16,10 +16,7 @@ func mailPages() []Page {
 	live := []string{"message", "delivery"}
 	return []Page{
 		{Path: string(address.Mail), Template: "mail", Title: "Mail", Live: live, Load: (*Web).loadMail},
-		{
-			Path: string(address.Message), Template: "mail", Title: "Message", Section: string(address.Mail), Live: live,
-			Load: (*Web).loadMail,
-		},
+		{Path: string(address.Message), Template: "mail", Title: "Message", Live: live, Load: (*Web).loadMail},
 	}
 }
 

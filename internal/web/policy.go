@@ -21,10 +21,7 @@ func policyPages() []Page {
 			Path: string(address.Policy), Template: "policy", Title: "Policy", Live: []string{"policy"},
 			Load: (*Web).loadPolicy,
 		},
-		{
-			Path: string(address.Version), Template: "version", Title: "Version", Section: string(address.Policy),
-			Load: (*Web).loadVersion,
-		},
+		{Path: string(address.Version), Template: "version", Title: "Version", Load: (*Web).loadVersion},
 	}
 }
 
@@ -102,7 +99,7 @@ func (w *Web) tryPolicy(r *Request) (Result, error) {
 	// Browsers send every line with a carriage return.
 	// Without the carriage returns that browsers add, an unchanged text is recognised as unchanged.
 	v.Source, v.Days = strings.ReplaceAll(r.PostFormValue("source"), "\r\n", "\n"), r.Field("days")
-	page := Result{Template: "policy", Title: "Policy", Section: string(address.Policy), Data: v}
+	page := Result{Template: "policy", Title: "Policy", Data: v}
 	source := []byte(v.Source)
 	choice, err := r.Choice()
 	switch {

@@ -13,10 +13,7 @@ import (
 func runPages() []Page {
 	return []Page{
 		{Path: string(address.Runs), Template: "runs", Title: "Runs", Live: []string{"run"}, Load: (*Web).loadRuns},
-		{
-			Path: string(address.Run), Template: "run", Title: "Run", Section: string(address.Runs), Live: []string{"run"},
-			Load: (*Web).loadRun,
-		},
+		{Path: string(address.Run), Template: "run", Title: "Run", Live: []string{"run"}, Load: (*Web).loadRun},
 	}
 }
 

@@ -14,10 +14,7 @@ func sessionPages() []Page {
 	live := []string{"session", "step"}
 	return []Page{
 		{Path: string(address.Sessions), Template: "sessions", Title: "Sessions", Live: live, Load: (*Web).loadSessions},
-		{
-			Path: string(address.Session), Template: "session", Title: "Session", Section: string(address.Sessions), Live: live,
-			Load: (*Web).loadSession,
-		},
+		{Path: string(address.Session), Template: "session", Title: "Session", Live: live, Load: (*Web).loadSession},
 	}
 }
 

@@ -149,7 +149,7 @@ func (w *Web) newToken(r *Request) (Result, error) {
 
 // showToken is the page that shows a token, this once.
 func showToken(t newOperator) Result {
-	return Result{Template: "token", Title: "A token for " + t.Name, Section: string(address.Settings), Data: t}
+	return Result{Template: "token", Title: "A token for " + t.Name, Data: t}
 }
 
 // removeOperator removes an operator, whose tokens and sessions end at once.

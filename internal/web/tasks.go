@@ -21,10 +21,7 @@ func taskPages() []Page {
 	live := []string{"task", "review"}
 	return []Page{
 		{Path: string(address.Tasks), Template: "tasks", Title: "Tasks", Live: live, Load: (*Web).loadBoard},
-		{
-			Path: string(address.Task), Template: "task", Title: "Task", Section: string(address.Tasks), Live: live,
-			Load: (*Web).loadTask,
-		},
+		{Path: string(address.Task), Template: "task", Title: "Task", Live: live, Load: (*Web).loadTask},
 	}
 }
 

@@ -225,7 +225,7 @@ func proveYes(p ledger.Prover, operator, secret string) error {
 func terminalPages() []Page {
 	return []Page{{
 		Path: string(address.Terminal), Template: "terminal", Title: "A terminal asks",
-		Section: string(address.Account), Load: (*Web).loadTerminal,
+		Load: (*Web).loadTerminal,
 	}}
 }
 
