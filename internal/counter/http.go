@@ -47,7 +47,7 @@ func (c *Counters) Routes() []wire.Route {
 		{
 			Method: "GET", Path: "/ops/decks", Summary: "List decks with what was counted in them", Auth: wire.Viewer,
 			Query: append(append([]wire.Param{workspace}, days...), wire.PageParams...), Answer: DeckPage{},
-			Handle: wire.Answer(http.StatusOK, c.getDecks),
+			Handle: wire.List(c.getDecks),
 		},
 		{
 			Method: "PUT", Path: "/ops/decks/{name}", Summary: "Say what a deck is", Auth: wire.Operator,
@@ -135,12 +135,8 @@ func withoutAges(r Report) (string, error) {
 	return string(text), err
 }
 
-func (c *Counters) getDecks(r *http.Request) (DeckPage, error) {
-	limit, err := wire.Limit(r)
-	if err != nil {
-		return DeckPage{}, err
-	}
-	return c.ListDecks(r.Context(), question(r), r.URL.Query().Get("cursor"), limit)
+func (c *Counters) getDecks(r *http.Request, p wire.Paging) (DeckPage, error) {
+	return c.ListDecks(r.Context(), question(r), p.Cursor, p.Limit)
 }
 
 func (c *Counters) putDeck(r *http.Request, in DeckChange) (Deck, error) {
