@@ -17,19 +17,6 @@ import (
 	"signalbox/internal/wire"
 )
 
-// agentPages are the roster, the form for a new agent, and the page of one.
-func agentPages() []Page {
-	live := []string{"agent", "key", "signal", "step"}
-	return []Page{
-		{Path: string(address.Agents), Template: "agents", Title: "Agents", Live: live, Load: (*Web).loadAgents},
-		{
-			Path: string(address.NewAgent), Template: "agent_new", Title: "Register an agent",
-			Role: roster.Operator, Load: (*Web).loadNewAgent,
-		},
-		{Path: string(address.Agent), Template: "agent", Title: "Agent", Live: live, Load: (*Web).loadAgent},
-	}
-}
-
 // agentActions are what an operator does to agents and their keys.
 func agentActions() []Action {
 	return []Action{

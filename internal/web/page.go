@@ -60,14 +60,6 @@ type Result struct {
 	JSON any
 }
 
-// Pages is the whole dashboard. Tests go through it: every page is loaded as every role, audited
-// for accessibility, and filled with hostile texts.
-func Pages() []Page {
-	return slices.Concat(inboxPages(), overviewPages(), agentPages(), accountPages(), mailPages(), taskPages(),
-		sessionPages(), runPages(), ledgerPages(), deliveryPages(), alarmPages(), policyPages(), settingPages(),
-		terminalPages())
-}
-
 // Actions are all forms of the dashboard, each with the role that it takes.
 func Actions() []Action {
 	return slices.Concat(inboxActions(), agentActions(), accountActions(), mailActions(), taskActions(), runActions(),

@@ -14,17 +14,6 @@ import (
 	"signalbox/internal/rulebook"
 )
 
-// policyPages are the editor with the versions, and one version.
-func policyPages() []Page {
-	return []Page{
-		{
-			Path: string(address.Policy), Template: "policy", Title: "Policy", Live: []string{"policy"},
-			Load: (*Web).loadPolicy,
-		},
-		{Path: string(address.Version), Template: "version", Title: "Version", Load: (*Web).loadVersion},
-	}
-}
-
 // policyActions is one form with four buttons, each with the role that it takes.
 func policyActions() []Action {
 	return []Action{{

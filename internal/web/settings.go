@@ -13,14 +13,6 @@ import (
 	"signalbox/internal/signal"
 )
 
-// settingPages is the page of settings. It shows them; the configuration is changed in its file.
-func settingPages() []Page {
-	return []Page{{
-		Path: string(address.Settings), Template: "settings", Title: "Settings",
-		Live: []string{"operator", "prices"}, Load: (*Web).loadSettings,
-	}}
-}
-
 // settingActions are for admins.
 func settingActions() []Action {
 	return []Action{
