@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -29,7 +28,7 @@ func newAgentsLs(a *command.App) *command.Command {
 		}
 		// Not nil: --json prints an empty list as [], never as null.
 		all := roster.AgentPage{Agents: []roster.Agent{}}
-		err = api.Pages(c.Context(), cl, "/ops/agents", url.Values{"limit": {"1000"}, "workspace": {*workspace}},
+		err = api.Pages(c.Context(), cl, "/ops/agents", api.Query{"limit": 1000, "workspace": *workspace},
 			func(page roster.AgentPage) string {
 				all.Agents = append(all.Agents, page.Agents...)
 				return page.Next

@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"net/url"
-
 	"signalbox/internal/alarm"
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
@@ -47,7 +45,7 @@ func newAlarmsClose(a *command.App) *command.Command {
 		return command.Ask(
 			c.Context(),
 			a,
-			api.Post("/ops/alarms/"+url.PathEscape(args[0])+"/close", alarm.Closing{Note: *note}),
+			api.Post(api.Path("/ops/alarms/{}/close", args[0]), alarm.Closing{Note: *note}),
 			func(w output.Printer, one alarm.Alarm) { w.Print("%s is closed.", one.ID) },
 		)
 	}

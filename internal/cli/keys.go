@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"net/url"
 	"strings"
 	"time"
 
@@ -65,9 +64,9 @@ func newKeysLs(a *command.App) *command.Command {
 		if err != nil {
 			return err
 		}
-		q := url.Values{"limit": {"1000"}, "workspace": {*workspace}}
+		q := api.Query{"limit": 1000, "workspace": *workspace}
 		if len(args) == 1 {
-			q.Set("agent", args[0])
+			q["agent"] = args[0]
 		}
 		all := roster.KeyPage{Keys: []roster.Key{}}
 		err = api.Pages(c.Context(), cl, "/ops/keys", q, func(page roster.KeyPage) string {
@@ -115,7 +114,7 @@ func keyState(k roster.Key) string {
 const keyArgument = "the id of a key, from `signalbox keys ls`"
 
 // keyPath is the path of a key in the API.
-func keyPath(id string) string { return "/ops/keys/" + url.PathEscape(id) }
+func keyPath(id string) string { return api.Path("/ops/keys/{}", id) }
 
 // newKeysRotate issues a successor. The old key works for roster.Grace longer, so that
 // agents can be moved to the new one without a gap. Use `revoke` for a key that has

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -38,14 +37,9 @@ func newLedgerTail(a *command.App) *command.Command {
 		if err != nil {
 			return err
 		}
-		q := url.Values{"newest": {"1"}, "limit": {strconv.Itoa(*n)}}
-		for name, value := range map[string]string{"kind": *kind, "subject": *subject, "trace": *trace} {
-			if value != "" {
-				q.Set(name, value)
-			}
-		}
+		q := api.Query{"newest": 1, "limit": *n, "kind": *kind, "subject": *subject, "trace": *trace}
 		var page ledger.EntryPage
-		if err := cl.Call(c.Context(), api.Get("/ops/ledger?"+q.Encode()), &page); err != nil {
+		if err := cl.Call(c.Context(), api.Find("/ops/ledger", q), &page); err != nil {
 			return err
 		}
 		for _, e := range page.Entries {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
@@ -26,8 +25,8 @@ func newLs(a *command.App) *command.Command {
 	status := c.Flags().String("status", "", "only runs that are running, done or failed")
 	limit := c.Flags().Int("limit", 20, "how many at the most")
 	c.RunE = func(c *command.Command, _ []string) error {
-		q := url.Values{"limit": {fmt.Sprint(*limit)}, "status": {*status}}
-		return command.Ask(c.Context(), a, api.Get("/runs?"+q.Encode()), func(w output.Printer, page run.Page) {
+		q := api.Query{"limit": *limit, "status": *status}
+		return command.Ask(c.Context(), a, api.Find("/runs", q), func(w output.Printer, page run.Page) {
 			rows := output.Rows(page.Runs, func(r run.Run) []string {
 				// A table has one line for each run.
 				prompt, _, _ := strings.Cut(r.Prompt, "\n")
@@ -43,7 +42,7 @@ func newLs(a *command.App) *command.Command {
 }
 
 // runPath is the path of a run in the API.
-func runPath(id string) string { return "/runs/" + url.PathEscape(id) }
+func runPath(id string) string { return api.Path("/runs/{}", id) }
 
 // newShow shows a run with its events.
 func newShow(a *command.App) *command.Command {

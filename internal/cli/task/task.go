@@ -19,7 +19,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -72,8 +71,8 @@ func (t *commands) newLs() *command.Command {
 	limit := c.Flags().Int("limit", 100, "how many at the most")
 	c.RunE = func(c *command.Command, _ []string) error {
 		// The server orders, filters and counts; nothing is sorted here.
-		q := url.Values{"status": {*status}, "limit": {fmt.Sprint(*limit)}}
-		return command.Ask(c.Context(), t, api.Get("/amp/tasks?"+q.Encode()), func(w output.Printer, page task.Page) {
+		q := api.Query{"status": *status, "limit": *limit}
+		return command.Ask(c.Context(), t, api.Find("/amp/tasks", q), func(w output.Printer, page task.Page) {
 			rows := output.Rows(page.Tasks, func(r amp.Record) []string {
 				return []string{
 					r.TaskID, r.Status, r.Risk, fmt.Sprintf("%d/%d", r.Streak, r.Count), output.Since(r.UpdatedAt),
@@ -144,8 +143,8 @@ func (t *commands) newErrors() *command.Command {
 	})
 	about := c.Flags().String("task", "", "only about this task")
 	c.RunE = func(c *command.Command, _ []string) error {
-		q := url.Values{"task_id": {*about}}
-		return command.Ask(c.Context(), t, api.Get("/amp/errors?"+q.Encode()), func(w output.Printer, page task.ErrorPage) {
+		q := api.Query{"task_id": *about}
+		return command.Ask(c.Context(), t, api.Find("/amp/errors", q), func(w output.Printer, page task.ErrorPage) {
 			var rows [][]string
 			for _, e := range page.Errors {
 				id := ""
@@ -172,7 +171,7 @@ func (t *commands) newInbox() *command.Command {
 	to := c.Flags().String("to", "", "the role, for operators")
 	wait := c.Flags().Duration("wait", 0, "how long to wait for a message, 55s at most")
 	c.RunE = func(c *command.Command, _ []string) error {
-		box, err := t.Inbox(c.Context(), url.Values{"to": {*to}, "wait": {wait.String()}})
+		box, err := t.Inbox(c.Context(), api.Query{"to": *to, "wait": *wait})
 		if err != nil {
 			return err
 		}
