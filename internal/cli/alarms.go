@@ -9,9 +9,7 @@ import (
 
 // newAlarmsLs prints what nobody should have done, with what to do about it.
 func newAlarmsLs(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{
-		Use: "ls", Short: "List the alarms that are open, the newest first", Args: command.NoArguments(),
-	})
+	c := a.Listing("List the alarms that are open, the newest first")
 	all := c.Flags().Bool("all", false, "those that were closed too")
 	c.RunE = func(c *command.Command, _ []string) error {
 		path := "/ops/alarms"

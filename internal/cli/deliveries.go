@@ -21,9 +21,7 @@ const deliveryArgument = "the id of a delivery, from `signalbox deliveries ls`"
 // newDeliveriesLs prints one page, the newest first. Unlike the list of agents it is not read
 // to its end: deliveries are kept, and there may be hundreds of thousands.
 func newDeliveriesLs(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{
-		Use: "ls", Short: "List deliveries, the newest first", Args: command.NoArguments(),
-	})
+	c := a.Listing("List deliveries, the newest first")
 	status := c.Flags().String("status", "", strings.Join(deliver.Statuses, ", ")+"; all when absent")
 	target := c.Flags().String("target", "", "only deliveries to exactly this address")
 	workspace := onlyWorkspaceFlag(c)

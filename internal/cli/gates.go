@@ -22,9 +22,7 @@ import (
 // newGatesLs prints one page, in the order of the inbox. Pending gates nearly always fit on it,
 // and the output says if they do not. Decided ones do not fit; use --status with a filter.
 func newGatesLs(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{
-		Use: "ls", Short: "List the pending gates, the highest risk first", Args: command.NoArguments(),
-	})
+	c := a.Listing("List the pending gates, the highest risk first")
 	status := c.Flags().String("status", string(gate.Pending), "pending, approved, rejected, or all")
 	project := c.Flags().String("project", "", "only gates of this project")
 	agent := c.Flags().String("agent", "", "only gates of this agent: its name or its id")

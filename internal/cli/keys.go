@@ -10,6 +10,9 @@ import (
 	"signalbox/internal/roster"
 )
 
+// keyPath is the path of a key in the API.
+func keyPath(id string) string { return api.Path("/ops/keys/{}", id) }
+
 // newKeysIssue adds a key beside those that the agent has. Several processes of one
 // agent can each have their own, which can be revoked alone. The agent's own limit
 // applies to all its keys together; --rate-limit can only lower it for this key.
@@ -68,16 +71,13 @@ func newKeysLs(a *command.App) *command.Command {
 		if len(args) == 1 {
 			q["agent"] = args[0]
 		}
-		all := roster.KeyPage{Keys: []roster.Key{}}
-		err = api.Pages(c.Context(), cl, "/ops/keys", q, func(page roster.KeyPage) string {
-			all.Keys = append(all.Keys, page.Keys...)
-			return page.Next
-		})
+		keys, err := api.Collect(c.Context(), cl, "/ops/keys", q,
+			func(page roster.KeyPage) ([]roster.Key, string) { return page.Keys, page.Next })
 		if err != nil {
 			return err
 		}
-		return a.Show(all, func(w output.Printer) {
-			rows := output.Rows(all.Keys, func(k roster.Key) []string {
+		return a.Show(roster.KeyPage{Keys: keys}, func(w output.Printer) {
+			rows := output.Rows(keys, func(k roster.Key) []string {
 				return []string{k.ID, holder(k), string(k.Kind), k.Hint, keyState(k), keyLimit(k), output.Since(k.IssuedAt)}
 			})
 			w.Table("There are no keys.", []string{"ID", "HOLDER", "KIND", "KEY", "STATE", "LIMIT", "ISSUED"}, rows)
@@ -112,9 +112,6 @@ func keyState(k roster.Key) string {
 // keyArgument says where to find an id. The secret is not accepted in its place: it
 // would end up in the history of the shell.
 const keyArgument = "the id of a key, from `signalbox keys ls`"
-
-// keyPath is the path of a key in the API.
-func keyPath(id string) string { return api.Path("/ops/keys/{}", id) }
 
 // newKeysRotate issues a successor. The old key works for roster.Grace longer, so that
 // agents can be moved to the new one without a gap. Use `revoke` for a key that has

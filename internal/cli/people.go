@@ -20,7 +20,7 @@ func operatorPath(name string) string { return api.Path("/ops/operators/{}", nam
 
 // newOperatorsLs lists operators. WORKSPACE is the one they are confined to, or "all".
 func newOperatorsLs(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{Use: "ls", Short: "List the operators", Args: command.NoArguments()})
+	c := a.Listing("List the operators")
 	c.RunE = func(c *command.Command, _ []string) error {
 		return command.Ask(c.Context(), a, api.Get("/ops/operators"), func(w output.Printer, all roster.OperatorList) {
 			rows := output.Rows(all.Operators, func(p roster.Person) []string {
@@ -159,7 +159,7 @@ dashboard after the next start.`,
 
 // newOwnersLs lists owners; there are few, so the API has no pages for them.
 func newOwnersLs(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{Use: "ls", Short: "List the owners", Args: command.NoArguments()})
+	c := a.Listing("List the owners")
 	workspace := onlyWorkspaceFlag(c)
 	c.RunE = func(c *command.Command, _ []string) error {
 		return command.Ask(c.Context(), a, api.Get(api.InWorkspace("/ops/owners", *workspace)),
@@ -241,7 +241,7 @@ func onlyWorkspaceFlag(c *command.Command) *string {
 
 // newWorkspacesLs prints bare names, one per line, for use in scripts.
 func newWorkspacesLs(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{Use: "ls", Short: "List the workspaces", Args: command.NoArguments()})
+	c := a.Listing("List the workspaces")
 	c.RunE = func(c *command.Command, _ []string) error {
 		return command.Ask(c.Context(), a, api.Get("/ops/workspaces"), func(w output.Printer, all roster.WorkspaceList) {
 			for _, name := range all.Workspaces {

@@ -44,7 +44,7 @@ func newProxyKeySet(a *command.App) *command.Command {
 
 // newProxyKeyLs lists the vault with hints, by which people recognise their keys.
 func newProxyKeyLs(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{Use: "ls", Short: "List the vault, without the keys", Args: command.NoArguments()})
+	c := a.Listing("List the vault, without the keys")
 	c.RunE = func(c *command.Command, _ []string) error {
 		return command.Ask(c.Context(), a, api.Get("/ops/proxy/keys"), printProviderKeys)
 	}

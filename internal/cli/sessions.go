@@ -14,9 +14,7 @@ import (
 
 // newSessionsLs lists one page of sessions, by when they began.
 func newSessionsLs(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{
-		Use: "ls", Short: "List sessions, the newest first", Args: command.NoArguments(),
-	})
+	c := a.Listing("List sessions, the newest first")
 	workspace := onlyWorkspaceFlag(c)
 	limit := c.Flags().Int("limit", 50, "how many at most")
 	c.RunE = func(c *command.Command, _ []string) error {

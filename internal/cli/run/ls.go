@@ -19,9 +19,12 @@ import (
 	"signalbox/internal/wire"
 )
 
+// runPath is the path of a run in the API.
+func runPath(id string) string { return api.Path("/runs/{}", id) }
+
 // newLs lists runs.
 func newLs(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{Use: "ls", Short: "List runs, the newest first", Args: command.NoArguments()})
+	c := a.Listing("List runs, the newest first")
 	status := c.Flags().String("status", "", "only runs that are running, done or failed")
 	limit := c.Flags().Int("limit", 20, "how many at the most")
 	c.RunE = func(c *command.Command, _ []string) error {
@@ -40,9 +43,6 @@ func newLs(a *command.App) *command.Command {
 	}
 	return c
 }
-
-// runPath is the path of a run in the API.
-func runPath(id string) string { return api.Path("/runs/{}", id) }
 
 // newShow shows a run with its events.
 func newShow(a *command.App) *command.Command {

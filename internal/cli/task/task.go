@@ -64,9 +64,7 @@ type commands struct{ Caller }
 
 // newLs is `ls`: the board, one line for each task.
 func (t *commands) newLs() *command.Command {
-	c := t.WithJSON(&command.Command{
-		Use: "ls", Short: "List tasks, most recently changed first", Args: command.NoArguments(),
-	})
+	c := t.Listing("List tasks, most recently changed first")
 	status := c.Flags().String("status", "", "only tasks of this status, such as executing or suspended")
 	limit := c.Flags().Int("limit", 100, "how many at the most")
 	c.RunE = func(c *command.Command, _ []string) error {
