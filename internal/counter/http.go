@@ -10,9 +10,6 @@ import (
 	"signalbox/internal/wire"
 )
 
-// maxBody bounds the description of a deck.
-const maxBody = 1 << 16
-
 // The bodies of the operators' API.
 type (
 	// DeckPage is a page of decks.
@@ -52,7 +49,7 @@ func (c *Counters) Routes() []wire.Route {
 		{
 			Method: "PUT", Path: "/ops/decks/{name}", Summary: "Say what a deck is", Auth: wire.Operator,
 			Query: []wire.Param{workspace}, Request: DeckChange{}, Answer: Deck{},
-			Handle: wire.Take(http.StatusOK, maxBody, c.putDeck),
+			Handle: wire.Take(http.StatusOK, 1<<16, c.putDeck),
 		},
 	}
 }
