@@ -50,13 +50,7 @@ func (m desk) asks() (code, link string, end chan error, said *testbed.Buffer) {
 
 // TestATerminalSignsInThroughTheBrowser with a real browser and the real command.
 func TestATerminalSignsInThroughTheBrowser(t *testing.T) {
-	path, err := exec.LookPath("chromium")
-	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal(err)
-		}
-		t.Skipf("this test takes Debian's package chromium: %v", err)
-	}
+	path := testbed.Program(t, "chromium")
 	p := up(t, filepath.Join(t.TempDir(), "data"))
 	m := desk{t, t.TempDir(), p.url}
 	allocator, cancel := chromedp.NewExecAllocator(context.Background(),

@@ -8,7 +8,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -260,12 +259,7 @@ func TestNoMailIsLostWhenPostgreSQLIsKilled(t *testing.T) {
 func TestAShellClientDoesEverything(t *testing.T) {
 	t.Parallel()
 	for _, program := range []string{"bash", "curl", "jq", "openssl"} {
-		if _, err := exec.LookPath(program); err != nil {
-			if os.Getenv("CI") != "" {
-				t.Fatal(err)
-			}
-			t.Skipf("there is no %s", program)
-		}
+		testbed.Program(t, program)
 	}
 	p := up(t, t.TempDir())
 	out, err := exec.CommandContext(t.Context(), "bash", "testdata/mail.sh", p.url).CombinedOutput()

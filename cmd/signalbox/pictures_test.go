@@ -11,7 +11,6 @@ import (
 	"image/png"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,6 +19,8 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
+
+	"signalbox/internal/testbed"
 )
 
 var pictures = flag.String("pictures", "", "the folder that gets the README's pictures; none are kept when empty")
@@ -27,13 +28,7 @@ var pictures = flag.String("pictures", "", "the folder that gets the README's pi
 // TestThePicturesOfTheReadme plays the demo and takes the pictures that the README shows,
 // which `make screenshots` keeps.
 func TestThePicturesOfTheReadme(t *testing.T) {
-	path, err := exec.LookPath("chromium")
-	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal(err)
-		}
-		t.Skipf("pictures take Debian's package chromium: %v", err)
-	}
+	path := testbed.Program(t, "chromium")
 	p := up(t, filepath.Join(t.TempDir(), "data"))
 	mustRun(t, p.dir, "demo", "--once")
 	login := strings.TrimSpace(mustRun(t, p.dir, "login"))

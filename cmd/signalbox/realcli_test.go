@@ -31,10 +31,7 @@ func npmProgram(t *testing.T, name string) string {
 			return file
 		}
 	}
-	if os.Getenv("CI") != "" {
-		t.Fatalf("%v %s", err, out)
-	}
-	t.Skipf("%s is not installed; scripts/test-tools does that", name)
+	testbed.Missing(t, "%s is not installed; scripts/test-tools does that: %v %s", name, err, out)
 	return ""
 }
 

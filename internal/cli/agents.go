@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -20,25 +19,21 @@ const agentArgument = "the name of the agent"
 // that the server allows and reads on to the end, because the output is often piped into
 // a program that would take a first page for the whole list.
 func newAgentsLs(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{Use: "ls", Short: "List the agents", Args: command.NoArguments()})
+	c := a.Listing("List the agents")
 	workspace := onlyWorkspaceFlag(c)
 	c.RunE = func(c *command.Command, _ []string) error {
 		cl, err := a.Client()
 		if err != nil {
 			return err
 		}
-		// Not nil: --json prints an empty list as [], never as null.
-		all := roster.AgentPage{Agents: []roster.Agent{}}
-		err = api.Pages(c.Context(), cl, "/ops/agents", url.Values{"limit": {"1000"}, "workspace": {*workspace}},
-			func(page roster.AgentPage) string {
-				all.Agents = append(all.Agents, page.Agents...)
-				return page.Next
-			})
+		q := api.Query{"limit": 1000, "workspace": *workspace}
+		agents, err := api.Collect(c.Context(), cl, "/ops/agents", q,
+			func(page roster.AgentPage) ([]roster.Agent, string) { return page.Agents, page.Next })
 		if err != nil {
 			return err
 		}
-		return a.Show(all, func(w output.Printer) {
-			rows := output.Rows(all.Agents, func(g roster.Agent) []string {
+		return a.Show(roster.AgentPage{Agents: agents}, func(w output.Printer) {
+			rows := output.Rows(agents, func(g roster.Agent) []string {
 				return []string{
 					g.Name, g.Workspace, g.Trust, agentState(g), output.Seen(g.Online, g.LastSeenAt),
 					output.Since(g.AddedAt), labels(g.Labels),

@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"net/url"
-
 	"signalbox/internal/alarm"
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
@@ -11,9 +9,7 @@ import (
 
 // newAlarmsLs prints what nobody should have done, with what to do about it.
 func newAlarmsLs(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{
-		Use: "ls", Short: "List the alarms that are open, the newest first", Args: command.NoArguments(),
-	})
+	c := a.Listing("List the alarms that are open, the newest first")
 	all := c.Flags().Bool("all", false, "those that were closed too")
 	c.RunE = func(c *command.Command, _ []string) error {
 		path := "/ops/alarms"
@@ -47,7 +43,7 @@ func newAlarmsClose(a *command.App) *command.Command {
 		return command.Ask(
 			c.Context(),
 			a,
-			api.Post("/ops/alarms/"+url.PathEscape(args[0])+"/close", alarm.Closing{Note: *note}),
+			api.Post(api.Path("/ops/alarms/{}/close", args[0]), alarm.Closing{Note: *note}),
 			func(w output.Printer, one alarm.Alarm) { w.Print("%s is closed.", one.ID) },
 		)
 	}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
@@ -14,7 +13,7 @@ import (
 
 // deliveryPath is the path of a delivery in the API. The id comes from the command line,
 // so it is escaped: a slash must not turn it into another path.
-func deliveryPath(id string) string { return "/ops/deliveries/" + url.PathEscape(id) }
+func deliveryPath(id string) string { return api.Path("/ops/deliveries/{}", id) }
 
 // deliveryArgument says where to find an id, since nobody knows one by heart.
 const deliveryArgument = "the id of a delivery, from `signalbox deliveries ls`"
@@ -22,18 +21,14 @@ const deliveryArgument = "the id of a delivery, from `signalbox deliveries ls`"
 // newDeliveriesLs prints one page, the newest first. Unlike the list of agents it is not read
 // to its end: deliveries are kept, and there may be hundreds of thousands.
 func newDeliveriesLs(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{
-		Use: "ls", Short: "List deliveries, the newest first", Args: command.NoArguments(),
-	})
+	c := a.Listing("List deliveries, the newest first")
 	status := c.Flags().String("status", "", strings.Join(deliver.Statuses, ", ")+"; all when absent")
 	target := c.Flags().String("target", "", "only deliveries to exactly this address")
 	workspace := onlyWorkspaceFlag(c)
 	limit := c.Flags().Int("limit", 50, "how many at most")
 	c.RunE = func(c *command.Command, _ []string) error {
-		q := url.Values{
-			"status": {*status}, "target": {*target}, "workspace": {*workspace}, "limit": {fmt.Sprint(*limit)},
-		}
-		return command.Ask(c.Context(), a, api.Get("/ops/deliveries?"+q.Encode()),
+		q := api.Query{"status": *status, "target": *target, "workspace": *workspace, "limit": *limit}
+		return command.Ask(c.Context(), a, api.Find("/ops/deliveries", q),
 			func(w output.Printer, page deliver.Page) {
 				rows := output.Rows(page.Deliveries, func(d deliver.Summary) []string {
 					return []string{

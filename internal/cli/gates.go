@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/url"
 	"strings"
 	"time"
 
@@ -23,20 +22,18 @@ import (
 // newGatesLs prints one page, in the order of the inbox. Pending gates nearly always fit on it,
 // and the output says if they do not. Decided ones do not fit; use --status with a filter.
 func newGatesLs(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{
-		Use: "ls", Short: "List the pending gates, the highest risk first", Args: command.NoArguments(),
-	})
+	c := a.Listing("List the pending gates, the highest risk first")
 	status := c.Flags().String("status", string(gate.Pending), "pending, approved, rejected, or all")
 	project := c.Flags().String("project", "", "only gates of this project")
 	agent := c.Flags().String("agent", "", "only gates of this agent: its name or its id")
 	limit := c.Flags().Int("limit", 100, "how many at most")
 	c.RunE = func(c *command.Command, _ []string) error {
-		q := url.Values{
-			"limit": {fmt.Sprint(*limit)}, "project": {*project}, "agent": {*agent},
+		q := api.Query{
+			"limit": *limit, "project": *project, "agent": *agent,
 			// The API has no word for "all": without a status it lists every gate.
-			"status": {strings.TrimPrefix(*status, "all")},
+			"status": strings.TrimPrefix(*status, "all"),
 		}
-		return command.Ask(c.Context(), a, api.Get("/ops/gates?"+q.Encode()), func(w output.Printer, page gate.GatePage) {
+		return command.Ask(c.Context(), a, api.Find("/ops/gates", q), func(w output.Printer, page gate.GatePage) {
 			rows := output.Rows(page.Gates, func(g gate.Gate) []string {
 				return []string{g.ID, g.Risk, g.Agent, string(g.Status), output.Since(g.OpenedAt), g.Title}
 			})

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"net/url"
 	"strings"
 	"time"
 
@@ -10,6 +9,9 @@ import (
 	"signalbox/internal/cli/output"
 	"signalbox/internal/roster"
 )
+
+// keyPath is the path of a key in the API.
+func keyPath(id string) string { return api.Path("/ops/keys/{}", id) }
 
 // newKeysIssue adds a key beside those that the agent has. Several processes of one
 // agent can each have their own, which can be revoked alone. The agent's own limit
@@ -65,20 +67,17 @@ func newKeysLs(a *command.App) *command.Command {
 		if err != nil {
 			return err
 		}
-		q := url.Values{"limit": {"1000"}, "workspace": {*workspace}}
+		q := api.Query{"limit": 1000, "workspace": *workspace}
 		if len(args) == 1 {
-			q.Set("agent", args[0])
+			q["agent"] = args[0]
 		}
-		all := roster.KeyPage{Keys: []roster.Key{}}
-		err = api.Pages(c.Context(), cl, "/ops/keys", q, func(page roster.KeyPage) string {
-			all.Keys = append(all.Keys, page.Keys...)
-			return page.Next
-		})
+		keys, err := api.Collect(c.Context(), cl, "/ops/keys", q,
+			func(page roster.KeyPage) ([]roster.Key, string) { return page.Keys, page.Next })
 		if err != nil {
 			return err
 		}
-		return a.Show(all, func(w output.Printer) {
-			rows := output.Rows(all.Keys, func(k roster.Key) []string {
+		return a.Show(roster.KeyPage{Keys: keys}, func(w output.Printer) {
+			rows := output.Rows(keys, func(k roster.Key) []string {
 				return []string{k.ID, holder(k), string(k.Kind), k.Hint, keyState(k), keyLimit(k), output.Since(k.IssuedAt)}
 			})
 			w.Table("There are no keys.", []string{"ID", "HOLDER", "KIND", "KEY", "STATE", "LIMIT", "ISSUED"}, rows)
@@ -113,9 +112,6 @@ func keyState(k roster.Key) string {
 // keyArgument says where to find an id. The secret is not accepted in its place: it
 // would end up in the history of the shell.
 const keyArgument = "the id of a key, from `signalbox keys ls`"
-
-// keyPath is the path of a key in the API.
-func keyPath(id string) string { return "/ops/keys/" + url.PathEscape(id) }
 
 // newKeysRotate issues a successor. The old key works for roster.Grace longer, so that
 // agents can be moved to the new one without a gap. Use `revoke` for a key that has

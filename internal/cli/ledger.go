@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/server"
+	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
 
@@ -38,14 +38,9 @@ func newLedgerTail(a *command.App) *command.Command {
 		if err != nil {
 			return err
 		}
-		q := url.Values{"newest": {"1"}, "limit": {strconv.Itoa(*n)}}
-		for name, value := range map[string]string{"kind": *kind, "subject": *subject, "trace": *trace} {
-			if value != "" {
-				q.Set(name, value)
-			}
-		}
+		q := api.Query{"newest": 1, "limit": *n, "kind": *kind, "subject": *subject, "trace": *trace}
 		var page ledger.EntryPage
-		if err := cl.Call(c.Context(), api.Get("/ops/ledger?"+q.Encode()), &page); err != nil {
+		if err := cl.Call(c.Context(), api.Find("/ops/ledger", q), &page); err != nil {
 			return err
 		}
 		for _, e := range page.Entries {
@@ -207,10 +202,15 @@ refused when it takes longer than 15 seconds.`,
 			}
 			defer release()
 		}
-		if *check {
-			return checkRebuild(c.Context(), a, config)
+		db, err := server.OpenExisting(c.Context(), config)
+		if err != nil {
+			return err
 		}
-		return rebuild(c.Context(), a, config)
+		defer db.Close()
+		if *check {
+			return checkRebuild(c.Context(), a, db)
+		}
+		return rebuild(c.Context(), a, db, config.Data)
 	}
 	return c
 }
@@ -218,12 +218,7 @@ refused when it takes longer than 15 seconds.`,
 // checkRebuild builds the tables beside the live ones and compares. It changes nothing
 // that lasts. A difference is exit code 1: either somebody changed a table by hand, or
 // an apply function is not deterministic.
-func checkRebuild(ctx context.Context, a *command.App, config *server.Config) error {
-	db, err := server.OpenExisting(ctx, config)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
+func checkRebuild(ctx context.Context, a *command.App, db *store.DB) error {
 	shown := output.NewProgress(a.Err)
 	got, err := ledger.CheckRebuild(ctx, db, server.Migrations(), server.Projections(), shown.Of("rebuilding"))
 	shown.End()
@@ -254,13 +249,8 @@ func checkRebuild(ctx context.Context, a *command.App, config *server.Config) er
 
 // rebuild replaces the tables. It refuses a ledger that is not the one that was signed:
 // tables built from forged entries would make the forgery effective.
-func rebuild(ctx context.Context, a *command.App, config *server.Config) error {
-	db, err := server.OpenExisting(ctx, config)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	if err := ledger.Compare(ctx, db, config.Data); err != nil {
+func rebuild(ctx context.Context, a *command.App, db *store.DB, folder string) error {
+	if err := ledger.Compare(ctx, db, folder); err != nil {
 		return err
 	}
 	shown := output.NewProgress(a.Err)

@@ -10,7 +10,7 @@ import (
 
 // newNotifyLs lists the channels that the running server has, not those in the file.
 func newNotifyLs(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{Use: "ls", Short: "List the channels", Args: command.NoArguments()})
+	c := a.Listing("List the channels")
 	c.RunE = func(c *command.Command, _ []string) error {
 		return command.Ask(c.Context(), a, api.Get("/ops/notify"), printChannels)
 	}

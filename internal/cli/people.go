@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"net/url"
 	"strings"
 
 	"signalbox/internal/cli/api"
@@ -17,11 +16,11 @@ const operatorArgument = "the name of the operator"
 
 // operatorPath is the path of an operator in the API. Names of operators are unique on a
 // server, so it needs no workspace.
-func operatorPath(name string) string { return "/ops/operators/" + url.PathEscape(name) }
+func operatorPath(name string) string { return api.Path("/ops/operators/{}", name) }
 
 // newOperatorsLs lists operators. WORKSPACE is the one they are confined to, or "all".
 func newOperatorsLs(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{Use: "ls", Short: "List the operators", Args: command.NoArguments()})
+	c := a.Listing("List the operators")
 	c.RunE = func(c *command.Command, _ []string) error {
 		return command.Ask(c.Context(), a, api.Get("/ops/operators"), func(w output.Printer, all roster.OperatorList) {
 			rows := output.Rows(all.Operators, func(p roster.Person) []string {
@@ -173,7 +172,7 @@ func onlyWorkspaceFlag(c *command.Command) *string {
 
 // newWorkspacesLs prints bare names, one per line, for use in scripts.
 func newWorkspacesLs(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{Use: "ls", Short: "List the workspaces", Args: command.NoArguments()})
+	c := a.Listing("List the workspaces")
 	c.RunE = func(c *command.Command, _ []string) error {
 		return command.Ask(c.Context(), a, api.Get("/ops/workspaces"), func(w output.Printer, all roster.WorkspaceList) {
 			for _, name := range all.Workspaces {
@@ -215,7 +214,7 @@ func newWorkspacesSet(a *command.App) *command.Command {
 	c.RunE = func(c *command.Command, args []string) error {
 		in := roster.WorkspaceChange{OpenTo: new([]string)}
 		*in.OpenTo = append([]string{}, *open...)
-		return command.Ask(c.Context(), a, api.Patch("/ops/workspaces/"+url.PathEscape(args[0]), in),
+		return command.Ask(c.Context(), a, api.Patch(api.Path("/ops/workspaces/{}", args[0]), in),
 			func(w output.Printer, is roster.Workspace) {
 				if len(is.OpenTo) == 0 {
 					w.Print("The workspace %s is closed to all others.", is.Name)

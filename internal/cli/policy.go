@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/url"
 	"strings"
 	"time"
 
@@ -336,7 +335,7 @@ func replay(ctx context.Context, a *command.App, source []byte, since string) (r
 	if err != nil {
 		return rulebook.Report{}, err
 	}
-	res, err := cl.Do(ctx, api.Post("/ops/policy/replay?"+url.Values{"since": {since}}.Encode(), api.YAML(source)))
+	res, err := cl.Do(ctx, api.Post(api.Query{"since": since}.At("/ops/policy/replay"), api.YAML(source)))
 	if err != nil {
 		return rulebook.Report{}, err
 	}

@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"io"
-	"net/url"
 	"os"
 	"strings"
 
@@ -38,14 +37,14 @@ func newProxyKeySet(a *command.App) *command.Command {
 			return err
 		}
 		in := proxy.NewProviderKey{Key: strings.TrimSpace(string(key)), Workspace: *workspace}
-		return command.Ask(c.Context(), a, api.Put("/ops/proxy/keys/"+url.PathEscape(args[0]), in), printProviderKeys)
+		return command.Ask(c.Context(), a, api.Put(api.Path("/ops/proxy/keys/{}", args[0]), in), printProviderKeys)
 	}
 	return c
 }
 
 // newProxyKeyLs lists the vault with hints, by which people recognise their keys.
 func newProxyKeyLs(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{Use: "ls", Short: "List the vault, without the keys", Args: command.NoArguments()})
+	c := a.Listing("List the vault, without the keys")
 	c.RunE = func(c *command.Command, _ []string) error {
 		return command.Ask(c.Context(), a, api.Get("/ops/proxy/keys"), printProviderKeys)
 	}
@@ -61,7 +60,7 @@ func newProxyKeyRm(a *command.App) *command.Command {
 	})
 	workspace := c.Flags().String("workspace", "", "the key of this workspace")
 	c.RunE = func(c *command.Command, args []string) error {
-		path := api.InWorkspace("/ops/proxy/keys/"+url.PathEscape(args[0]), *workspace)
+		path := api.InWorkspace(api.Path("/ops/proxy/keys/{}", args[0]), *workspace)
 		return command.Ask(c.Context(), a, api.Delete(path), printProviderKeys)
 	}
 	return c
@@ -103,7 +102,7 @@ settings stay as they are.`,
 	file := c.Flags().String("provider-key-file", "",
 		"attribute calls with the provider's key in this file to this agent; - is standard input")
 	c.RunE = func(c *command.Command, args []string) error {
-		path := api.InWorkspace("/ops/agents/"+url.PathEscape(args[0])+"/proxy", *workspace)
+		path := api.InWorkspace(api.Path("/ops/agents/{}/proxy", args[0]), *workspace)
 		var s proxy.Settings
 		if err := a.Call(c.Context(), api.Get(path), &s); err != nil {
 			return err

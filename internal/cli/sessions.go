@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"fmt"
-	"net/url"
 	"time"
 
 	"signalbox/internal/cli/api"
@@ -15,14 +14,12 @@ import (
 
 // newSessionsLs lists one page of sessions, by when they began.
 func newSessionsLs(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{
-		Use: "ls", Short: "List sessions, the newest first", Args: command.NoArguments(),
-	})
+	c := a.Listing("List sessions, the newest first")
 	workspace := onlyWorkspaceFlag(c)
 	limit := c.Flags().Int("limit", 50, "how many at most")
 	c.RunE = func(c *command.Command, _ []string) error {
-		q := url.Values{"limit": {fmt.Sprint(*limit)}, "workspace": {*workspace}}
-		return command.Ask(c.Context(), a, api.Get("/ops/sessions?"+q.Encode()),
+		q := api.Query{"limit": *limit, "workspace": *workspace}
+		return command.Ask(c.Context(), a, api.Find("/ops/sessions", q),
 			func(w output.Printer, page harness.SessionPage) {
 				rows := output.Rows(page.Sessions, func(s harness.Session) []string {
 					return []string{
@@ -58,8 +55,8 @@ func newSessionsShow(a *command.App) *command.Command {
 	workspace := onlyWorkspaceFlag(c)
 	limit := c.Flags().Int("limit", 50, "how many steps at most")
 	c.RunE = func(c *command.Command, args []string) error {
-		q := url.Values{"limit": {fmt.Sprint(*limit)}, "workspace": {*workspace}}
-		return command.Ask(c.Context(), a, api.Get("/ops/sessions/"+url.PathEscape(args[0])+"?"+q.Encode()), printSession)
+		q := api.Query{"limit": *limit, "workspace": *workspace}
+		return command.Ask(c.Context(), a, api.Find(api.Path("/ops/sessions/{}", args[0]), q), printSession)
 	}
 	return c
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
@@ -98,13 +97,11 @@ func newCounters(a *command.App) *command.Command {
 		if !known {
 			return command.Usage("--by should be deck, agent or day, and is %q.", *by)
 		}
-		q := url.Values{}
+		q := api.Query{}
 		for name, value := range filters {
-			if *value != "" {
-				q.Set(name, *value)
-			}
+			q[name] = *value
 		}
-		return command.Ask(c.Context(), a, api.Get("/ops/counters?"+q.Encode()), func(w output.Printer, r counter.Report) {
+		return command.Ask(c.Context(), a, api.Find("/ops/counters", q), func(w output.Printer, r counter.Report) {
 			// The total is the server's. It is not the sum of the rows: a median cannot
 			// be added up.
 			rows := append(parts(r), countersRow("total", r.Total))

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,7 +19,7 @@ const userArgument = "the name of the user"
 
 // userPath is the path of a user in the API, in a workspace, which the same name needs where it exists twice.
 func userPath(name, further, workspace string) string {
-	return api.InWorkspace("/ops/users/"+url.PathEscape(name)+further, workspace)
+	return api.InWorkspace(api.Path("/ops/users/{}", name)+further, workspace)
 }
 
 // newUsers is the group `users`. Agents act on behalf of users. A user can register agents with a key, and can do
@@ -35,7 +34,7 @@ func newUsers(a *command.App) *command.Command {
 
 // newUsersLs lists users; there are few, so the API has no pages for them.
 func newUsersLs(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{Use: "ls", Short: "List the users", Args: command.NoArguments()})
+	c := a.Listing("List the users")
 	workspace := onlyWorkspaceFlag(c)
 	c.RunE = func(c *command.Command, _ []string) error {
 		return command.Ask(c.Context(), a, api.Get(api.InWorkspace("/ops/users", *workspace)),

@@ -68,15 +68,22 @@ func only(t *testing.T, suite *conform.MailSuite, name string) *conform.MailSuit
 	return nil
 }
 
-// TestEveryMailCaseCanFail: of each case the last answer is replaced by another, and the
-// case has to see it.
-func TestEveryMailCaseCanFail(t *testing.T) {
-	t.Parallel()
+// startMail is all cases of mail, and a kit that knows a server without mistakes.
+func startMail(t *testing.T) (*conform.MailSuite, *conform.Kit) {
+	t.Helper()
 	suite, err := conform.MailCases()
 	if err != nil {
 		t.Fatal(err)
 	}
 	signals, _ := start(t, nil)
+	return suite, signals
+}
+
+// TestEveryMailCaseCanFail: of each case the last answer is replaced by another, and the
+// case has to see it.
+func TestEveryMailCaseCanFail(t *testing.T) {
+	t.Parallel()
+	suite, signals := startMail(t)
 	const workers = 4 // some cases wait
 	var working sync.WaitGroup
 	for w := range workers {
@@ -188,11 +195,7 @@ var mailMistakes = []mistake{
 // TestAProviderWithAMistakeFails: each is put between the kit and a server that makes none.
 func TestAProviderWithAMistakeFails(t *testing.T) {
 	t.Parallel()
-	suite, err := conform.MailCases()
-	if err != nil {
-		t.Fatal(err)
-	}
-	signals, _ := start(t, nil)
+	suite, signals := startMail(t)
 	for _, m := range mailMistakes {
 		proxy := newBetween(t, signals.URL)
 		proxy.change = func(_ int64, r *http.Response, body string) { set(r, m.change(r, body)) }

@@ -10,9 +10,6 @@ import (
 	"signalbox/internal/wire"
 )
 
-// maxBody bounds the description of a deck.
-const maxBody = 1 << 16
-
 // The bodies of the operators' API.
 type (
 	// DeckPage is a page of decks.
@@ -47,12 +44,12 @@ func (c *Counters) Routes() []wire.Route {
 		{
 			Method: "GET", Path: "/ops/decks", Summary: "List decks with what was counted in them", Auth: wire.Viewer,
 			Query: append(append([]wire.Param{workspace}, days...), wire.PageParams...), Answer: DeckPage{},
-			Handle: wire.Answer(http.StatusOK, c.getDecks),
+			Handle: wire.List(c.getDecks),
 		},
 		{
 			Method: "PUT", Path: "/ops/decks/{name}", Summary: "Say what a deck is", Auth: wire.Operator,
 			Query: []wire.Param{workspace}, Request: DeckChange{}, Answer: Deck{},
-			Handle: wire.Take(http.StatusOK, maxBody, c.putDeck),
+			Handle: wire.Take(http.StatusOK, 1<<16, c.putDeck),
 		},
 	}
 }
@@ -135,12 +132,8 @@ func withoutAges(r Report) (string, error) {
 	return string(text), err
 }
 
-func (c *Counters) getDecks(r *http.Request) (DeckPage, error) {
-	limit, err := wire.Limit(r)
-	if err != nil {
-		return DeckPage{}, err
-	}
-	return c.ListDecks(r.Context(), question(r), r.URL.Query().Get("cursor"), limit)
+func (c *Counters) getDecks(r *http.Request, p wire.Paging) (DeckPage, error) {
+	return c.ListDecks(r.Context(), question(r), p.Cursor, p.Limit)
 }
 
 func (c *Counters) putDeck(r *http.Request, in DeckChange) (Deck, error) {

@@ -22,7 +22,7 @@ func (o *Outbox) Routes() []wire.Route {
 				{Name: "workspace", Meaning: "only deliveries of this workspace"},
 				{Name: "status", Meaning: "only deliveries that are pending, delivered or dead"},
 				{Name: "target", Meaning: "only deliveries to exactly this address"},
-			}, wire.PageParams...), Answer: Page{}, Handle: wire.Answer(http.StatusOK, o.getDeliveries),
+			}, wire.PageParams...), Answer: Page{}, Handle: wire.List(o.getDeliveries),
 		},
 		{
 			Method: "GET", Path: "/ops/deliveries/{id}", Summary: "Show a delivery and every try", Auth: wire.Viewer,
@@ -37,21 +37,17 @@ func (o *Outbox) Routes() []wire.Route {
 }
 
 // getDeliveries answers GET /ops/deliveries. Ids are sortable, so the last id is the cursor.
-func (o *Outbox) getDeliveries(req *http.Request) (Page, error) {
-	limit, err := wire.Limit(req)
-	if err != nil {
-		return Page{}, err
-	}
-	before, err := wire.ReadCursor(req, 1)
+func (o *Outbox) getDeliveries(req *http.Request, p wire.Paging) (Page, error) {
+	before, err := wire.ParseCursor(p.Cursor, 1)
 	if err != nil {
 		return Page{}, err
 	}
 	q := req.URL.Query()
 	all, err := o.List(req.Context(),
-		Filter{Workspace: q.Get("workspace"), Status: q.Get("status"), Target: q.Get("target")}, before[0], limit)
+		Filter{Workspace: q.Get("workspace"), Status: q.Get("status"), Target: q.Get("target")}, before[0], p.Limit)
 	page := Page{Deliveries: all}
-	if err == nil && len(all) == limit {
-		page.Next = wire.Cursor(all[limit-1].ID)
+	if err == nil && len(all) == p.Limit {
+		page.Next = wire.Cursor(all[p.Limit-1].ID)
 	}
 	return page, err
 }

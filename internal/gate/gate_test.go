@@ -370,7 +370,7 @@ func TestAListingComesOutOfAnIndexInOrder(t *testing.T) {
 	place, low := &gate.Place{Risk: 1, Opened: 5}, &gate.Place{Risk: 0, Opened: 1}
 	inOrder := func(index, text string, args ...any) {
 		t.Helper()
-		if plan := n.plan(text, args...); !strings.Contains(plan, "USING "+index+" ") ||
+		if plan := storetest.Plan(n.T, n.DB, text, args...); !strings.Contains(plan, "USING "+index+" ") ||
 			strings.Contains(plan, "TEMP B-TREE") {
 			t.Errorf("%s\n%s", text, plan)
 		}
@@ -396,32 +396,9 @@ func TestAListingComesOutOfAnIndexInOrder(t *testing.T) {
 func TestOneGateIsFoundWithoutLookingAtOthers(t *testing.T) {
 	t.Parallel()
 	n := start(t, storetest.SQLite(t), t.TempDir())
-	if plan := n.plan(gate.ByID, gate.NewID()); !strings.Contains(plan, "INDEX "+ledgertest.SubjectIndex+" ") {
+	if plan := storetest.Plan(t, n.DB, gate.ByID, gate.NewID()); !strings.Contains(plan, "INDEX "+ledgertest.SubjectIndex+" ") {
 		t.Error(plan)
 	}
-}
-
-// plan is how SQLite answers a query.
-func (n *node) plan(text string, args ...any) string {
-	n.T.Helper()
-	rows, err := n.DB.Read.QueryContext(n.T.Context(), "EXPLAIN QUERY PLAN "+text, args...)
-	if err != nil {
-		n.T.Fatal(err)
-	}
-	defer func() { _ = rows.Close() }()
-	var plan strings.Builder
-	for rows.Next() {
-		var id, parent, unused int64
-		var line string
-		if err := rows.Scan(&id, &parent, &unused, &line); err != nil {
-			n.T.Fatal(err)
-		}
-		plan.WriteString(line + " \n")
-	}
-	if err := rows.Err(); err != nil {
-		n.T.Fatal(err)
-	}
-	return plan.String()
 }
 
 func TestNoVotesApproveBelowTheQuorumOrAfterARejection(t *testing.T) {

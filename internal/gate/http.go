@@ -54,7 +54,7 @@ func (g *Gates) Routes() []wire.Route {
 	return []wire.Route{
 		{
 			Method: "GET", Path: "/ops/gates", Summary: "List gates: those that wait by risk, others the newest first",
-			Auth: wire.Viewer, Query: list, Answer: GatePage{}, Handle: wire.Answer(http.StatusOK, g.getGates),
+			Auth: wire.Viewer, Query: list, Answer: GatePage{}, Handle: wire.List(g.getGates),
 		},
 		{
 			Method: "GET", Path: "/ops/gates/{id}", Summary: "Show a gate", Auth: wire.Viewer, Answer: Gate{},
@@ -87,15 +87,11 @@ func (g *Gates) Routes() []wire.Route {
 	}
 }
 
-func (g *Gates) getGates(r *http.Request) (GatePage, error) {
-	limit, err := wire.Limit(r)
-	if err != nil {
-		return GatePage{}, err
-	}
+func (g *Gates) getGates(r *http.Request, p wire.Paging) (GatePage, error) {
 	q := r.URL.Query()
 	return g.Page(r.Context(), Selection{
 		Status: q.Get("status"), Workspace: q.Get("workspace"), Project: q.Get("project"), Agent: q.Get("agent"),
-		Cursor: q.Get("cursor"), Limit: limit,
+		Cursor: p.Cursor, Limit: p.Limit,
 	})
 }
 

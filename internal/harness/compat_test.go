@@ -120,8 +120,8 @@ func TestAnApprovalIsFoundByA3SCode(t *testing.T) {
 		t.Fatal(got)
 	}
 	n.vote(gate.Ballot{Approve: true})
-	if got := ask("bash", "read"); got != "allow" || len(n.pending()) != 0 {
-		t.Errorf("%v, and %d gates wait", got, len(n.pending()))
+	if got := ask("bash", "read"); got != "allow" || len(n.Pending()) != 0 {
+		t.Errorf("%v, and %d gates wait", got, len(n.Pending()))
 	}
 	if got := ask("bash", "read", "bash"); got != "block" {
 		t.Errorf("the approval is good for one call, and the second is %v", got)

@@ -26,21 +26,11 @@ func bash(command string) map[string]any {
 	return map[string]any{"tool_name": "bash", "arguments": map[string]any{"command": command}}
 }
 
-// pending are the gates that wait.
-func (n *node) pending() []gate.Gate {
-	n.T.Helper()
-	all, _, err := n.Gates.List(context.Background(), gate.Filter{Status: gate.Pending}, nil, 100)
-	if err != nil {
-		n.T.Fatal(err)
-	}
-	return all
-}
-
 // vote decides the one gate that waits, when there is one.
 func (n *node) vote(b gate.Ballot) gate.Gate {
 	n.T.Helper()
-	testbed.Until(n.T, "a gate", func() bool { return len(n.pending()) == 1 })
-	g, err := n.Gates.Vote(context.Background(), n.operator, n.pending()[0].ID, b)
+	testbed.Until(n.T, "a gate", func() bool { return len(n.Pending()) == 1 })
+	g, err := n.Gates.Vote(context.Background(), n.operator, n.Pending()[0].ID, b)
 	if err != nil {
 		n.T.Fatal(err)
 	}
@@ -128,12 +118,12 @@ func TestACallThatNobodyDecidesIsPutOffAndFindsItsGateAgain(t *testing.T) {
 			`"payload":{"arguments":{"command":"make release"}, "tool_name":"bash"},"agent_id":"zz",` +
 			`"timestamp":"later","depth":1,"event_type":"pre_action"}}`
 		n.harness.Handle(t.Context(), c, []byte(other))
-		if waiting := n.pending(); len(waiting) != 1 {
+		if waiting := n.Pending(); len(waiting) != 1 {
 			t.Fatalf("%d gates", len(waiting))
 		}
 		n.ask(c, "pre_action", "s2", bash("make release"))
 		n.ask(c, "pre_action", "s1", bash("make release "))
-		waiting := n.pending()
+		waiting := n.Pending()
 		if len(waiting) != 3 {
 			t.Fatalf("%d gates", len(waiting))
 		}
@@ -173,7 +163,7 @@ func TestAGateThatExpiresBlocks(t *testing.T) {
 		n, c := startSoon(t, address, 8*time.Second, gateBash)
 		n.ask(c, "pre_action", "s1", bash("make release"))
 		n.Move(2 * time.Hour)
-		testbed.Until(t, "the expiry", func() bool { return len(n.pending()) == 0 })
+		testbed.Until(t, "the expiry", func() bool { return len(n.Pending()) == 0 })
 		a := n.ask(c, "pre_action", "s1", bash("make release"))
 		if a.Result["decision"] != "block" || !strings.Contains(a.Result["reason"].(string), "expired") {
 			t.Errorf("%+v", a)
@@ -275,7 +265,7 @@ func TestABatchThatWaitsHasTheTimeOfOneCall(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 	}
-	if got := len(n.pending()); got != many {
+	if got := len(n.Pending()); got != many {
 		t.Errorf("%d gates", got)
 	}
 }
@@ -321,8 +311,8 @@ func TestAnApprovalIsFoundWhateverTheDescriptionSays(t *testing.T) {
 	n.vote(gate.Ballot{Note: "not today"})
 	first := <-got
 	again := n.ask(c, "pre_action", "s1", described("Publish the release", "make release"))
-	if first.Result["decision"] != "block" || again.Result["decision"] != "block" || len(n.pending()) != 0 {
-		t.Errorf("first %+v, again %+v, and %d gates wait", first.Result, again.Result, len(n.pending()))
+	if first.Result["decision"] != "block" || again.Result["decision"] != "block" || len(n.Pending()) != 0 {
+		t.Errorf("first %+v, again %+v, and %d gates wait", first.Result, again.Result, len(n.Pending()))
 	}
 	go func() { got <- n.ask(c, "pre_action", "s1", described("Publish it", "make release FORCE=1")) }()
 	if g := n.vote(gate.Ballot{Approve: true}); !strings.Contains(g.Title, "FORCE=1") {

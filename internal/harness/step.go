@@ -160,16 +160,13 @@ func readUsage(entry *ledger.Entry) (rulebook.Reading, error) {
 // readDecision reads the decision of an entry, and makes the policy's view of the event
 // again. The entry holds the event and not the view, which follows from it.
 func readDecision(entry *ledger.Entry) (rulebook.Reading, error) {
-	reading, err := rulebook.ReadDecision(entry)
-	if err != nil {
-		return reading, err
-	}
 	var b struct {
 		Query  bool     `json:"query"`
 		Compat bool     `json:"compat"`
 		Event  wire.Raw `json:"event"`
 	}
-	if err := wire.UnmarshalPart(entry.Body, &b); err != nil {
+	reading, err := rulebook.ReadDecisionAnd(entry, &b)
+	if err != nil {
 		return reading, err
 	}
 	var e *Event

@@ -271,7 +271,7 @@ func TestAClientThatHasGoneUsesNoApproval(t *testing.T) {
 	ask := event("7", "pre_action", "s1", bash("make release"))
 	first := dial(t, path)
 	first.send(ask)
-	testbed.Until(t, "a gate", func() bool { return len(n.pending()) == 1 })
+	testbed.Until(t, "a gate", func() bool { return len(n.Pending()) == 1 })
 	_ = first.Close()
 	select {
 	case <-n.harness.StreamsEnded():
@@ -285,7 +285,7 @@ func TestAClientThatHasGoneUsesNoApproval(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	second.send(ask)
-	testbed.Until(t, "a new gate", func() bool { return len(n.pending()) == 1 })
+	testbed.Until(t, "a new gate", func() bool { return len(n.Pending()) == 1 })
 	if got := len(n.Entries("step.settled")); got != 1 {
 		t.Errorf("%d uses", got)
 	}

@@ -14,6 +14,7 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/proc"
 	"signalbox/internal/roster"
+	"signalbox/internal/wire"
 )
 
 // conn is what is known about one connection of HTTP. Who is at its other end is looked up for the
@@ -26,20 +27,17 @@ type conn struct {
 	found proc.Peer
 }
 
-type connKey struct{}
+var carried wire.Carried[*conn]
 
 // WithConn is for http.Server.ConnContext: calls on the connection know where they come from.
 func WithConn(ctx context.Context, c net.Conn) context.Context {
 	parse := func(a net.Addr) netip.AddrPort { p, _ := netip.ParseAddrPort(a.String()); return p }
 	one := &conn{addresses: proc.Addresses{Ours: parse(c.LocalAddr()), Theirs: parse(c.RemoteAddr())}}
-	return context.WithValue(ctx, connKey{}, one)
+	return carried.With(ctx, one)
 }
 
 // connOf is the connection of a call, nil for one that did not come over HTTP.
-func connOf(ctx context.Context) *conn {
-	c, _ := ctx.Value(connKey{}).(*conn)
-	return c
-}
+func connOf(ctx context.Context) *conn { return carried.Of(ctx) }
 
 // peer is who is at the other end. A process that was seen is looked for again only when it has ended:
 // another may have its connection then.

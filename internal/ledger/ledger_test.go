@@ -517,32 +517,9 @@ func TestASubjectAndATraceAreFoundByTheirIndexes(t *testing.T) {
 		{"ledger_entry_trace", ledger.Query{Trace: "t", After: 7, Kinds: []string{"a.b", "c.d"}}},
 		{"ledger_entry_kind", ledger.Query{Kinds: []string{"a.b"}, Newest: true, Limit: 1}},
 	} {
-		if plan := n.plan(t, c.q); !strings.Contains(plan, "INDEX "+c.index+" ") {
+		text, args := c.q.Text()
+		if plan := storetest.Plan(t, n.db, text, args...); !strings.Contains(plan, "INDEX "+c.index+" ") {
 			t.Errorf("%+v: %s", c.q, plan)
 		}
 	}
-}
-
-// plan is how SQLite answers a query.
-func (n node) plan(t *testing.T, q ledger.Query) string {
-	t.Helper()
-	text, args := q.Text()
-	rows, err := n.db.Read.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+text, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = rows.Close() }()
-	var plan strings.Builder
-	for rows.Next() {
-		var id, parent, unused int
-		var line string
-		if err := rows.Scan(&id, &parent, &unused, &line); err != nil {
-			t.Fatal(err)
-		}
-		plan.WriteString(line + "\n")
-	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
-	return plan.String()
 }

@@ -55,7 +55,7 @@ func (m *Mail) Routes() []wire.Route {
 		{
 			Method: "GET", Path: "/v1/quarantine", Summary: "List messages that are held for a person", Auth: wire.Viewer,
 			Query:  append([]wire.Param{{Name: "status", Meaning: "pending, approved, rejected or all"}}, wire.PageParams...),
-			Answer: QuarantineList{}, Handle: wire.Answer(http.StatusOK, m.getQuarantine),
+			Answer: QuarantineList{}, Handle: wire.List(m.getQuarantine),
 		},
 		{
 			Method: "GET", Path: "/v1/quarantine/{id}", Summary: "Show a held message, with its text", Auth: wire.Viewer,
@@ -94,7 +94,7 @@ func (m *Mail) Routes() []wire.Route {
 				{Name: "status", Meaning: "only messages with this status"},
 				{Name: "search", Meaning: "only messages with all of these words"},
 				{Name: "workspace", Meaning: "only messages from or for this workspace"},
-			}, wire.PageParams...), Answer: MessagePage{}, Handle: wire.Answer(http.StatusOK, m.getMessages),
+			}, wire.PageParams...), Answer: MessagePage{}, Handle: wire.List(m.getMessages),
 		},
 		{
 			Method: "GET", Path: "/ops/messages/{id}", Summary: "Show a message and its history", Auth: wire.Viewer,

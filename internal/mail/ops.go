@@ -185,15 +185,11 @@ func (m *Mail) list(ctx context.Context, f Filter, agents []string, before int64
 }
 
 // getMessages answers GET /ops/messages.
-func (m *Mail) getMessages(r *http.Request) (MessagePage, error) {
-	limit, err := wire.Limit(r)
-	if err != nil {
-		return MessagePage{}, err
-	}
+func (m *Mail) getMessages(r *http.Request, p wire.Paging) (MessagePage, error) {
 	q := r.URL.Query()
 	return m.Messages(r.Context(), Filter{
 		Agent: q.Get("agent"), Thread: q.Get("thread"), Status: q.Get("status"), Search: q.Get("search"),
-		Workspace: q.Get("workspace"), Cursor: q.Get("cursor"), Limit: limit,
+		Workspace: q.Get("workspace"), Cursor: p.Cursor, Limit: p.Limit,
 	})
 }
 

@@ -158,17 +158,13 @@ func (m *Mail) Release(ctx context.Context, who roster.Identity, id string, appr
 }
 
 // getQuarantine answers GET /v1/quarantine.
-func (m *Mail) getQuarantine(r *http.Request) (QuarantineList, error) {
-	limit, err := wire.Limit(r)
-	if err != nil {
-		return QuarantineList{}, err
-	}
-	cursor, err := wire.ReadCursor(r, 1)
+func (m *Mail) getQuarantine(r *http.Request, p wire.Paging) (QuarantineList, error) {
+	cursor, err := wire.ParseCursor(p.Cursor, 1)
 	if err != nil {
 		return QuarantineList{}, err
 	}
 	after, _ := strconv.ParseInt(cursor[0], 10, 64) // what is no number begins anew
-	return m.Quarantine(r.Context(), r.URL.Query().Get("status"), after, limit)
+	return m.Quarantine(r.Context(), r.URL.Query().Get("status"), after, p.Limit)
 }
 
 func (m *Mail) getQuarantined(r *http.Request) (Quarantined, error) {

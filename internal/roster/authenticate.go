@@ -15,13 +15,9 @@ import (
 // returned as such: the policy blocks what it does, so that it is told why.
 func (r *Roster) Authenticate(ctx context.Context, secret string) (Identity, error) {
 	hash := hashSecret(secret)
-	h, found, round := r.cache.find(hash)
-	if !found {
-		var err error
-		if h, err = r.provenHolder(ctx, hash); err != nil {
-			return Identity{}, err
-		}
-		r.cache.put(hash, h, round)
+	h, err := r.cached(hash, func() (holding, error) { return r.provenHolder(ctx, hash) })
+	if err != nil {
+		return Identity{}, err
 	}
 	now := r.now().UnixMicro()
 	if h.revoked != 0 { // whenever: this node's clock may be behind the one that wrote it
@@ -137,17 +133,26 @@ LEFT JOIN agent_public_key p ON p.agent = k.holder AND p.retired_at = 0 WHERE k.
 	return h, err
 }
 
+// cached is what the cache has under the name, or what load finds and the cache then has.
+func (r *Roster) cached(name []byte, load func() (holding, error)) (holding, error) {
+	h, found, round := r.cache.find(name)
+	if found {
+		return h, nil
+	}
+	h, err := load()
+	if err == nil {
+		r.cache.put(name, h, round)
+	}
+	return h, err
+}
+
 // Find finds the identity of an agent by its address, which is in lower case. It does not
 // count as seen by that.
 func (r *Roster) Find(ctx context.Context, address string) (Identity, error) {
 	name := []byte("address:" + address)
-	h, found, round := r.cache.find(name)
-	if !found {
-		var err error
-		if h, err = r.provenAddress(ctx, address); err != nil {
-			return Identity{}, err
-		}
-		r.cache.put(name, h, round)
+	h, err := r.cached(name, func() (holding, error) { return r.provenAddress(ctx, address) })
+	if err != nil {
+		return Identity{}, err
 	}
 	return h.identityAt(r.now().UnixMicro()), nil
 }

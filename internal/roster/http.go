@@ -34,7 +34,7 @@ func (r *Roster) Routes() []wire.Route {
 		{
 			Method: "GET", Path: "/ops/agents", Summary: "List agents", Auth: wire.Viewer,
 			Query:  append([]wire.Param{{Name: "workspace", Meaning: "only agents of this workspace"}}, wire.PageParams...),
-			Answer: AgentPage{}, Handle: wire.Answer(http.StatusOK, r.getAgents),
+			Answer: AgentPage{}, Handle: wire.List(r.getAgents),
 		},
 		{
 			Method: "POST", Path: "/ops/agents", Summary: "Add an agent; its keys are shown this once", Auth: wire.Operator,
@@ -57,7 +57,7 @@ func (r *Roster) Routes() []wire.Route {
 		{
 			Method: "GET", Path: "/ops/keys", Summary: "List keys, without their secrets", Auth: wire.Viewer,
 			Query:  append([]wire.Param{{Name: "agent", Meaning: "only keys of this agent"}, inWorkspace}, wire.PageParams...),
-			Answer: KeyPage{}, Handle: wire.Answer(http.StatusOK, r.getKeys),
+			Answer: KeyPage{}, Handle: wire.List(r.getKeys),
 		},
 		{
 			Method: "POST", Path: "/ops/keys", Summary: "Issue a further key for an agent", Auth: wire.Operator,
@@ -205,12 +205,8 @@ func (r *Roster) PathAgent(req *http.Request) (Agent, error) {
 }
 
 // Handlers only translate: what a caller may see and do is decided by the methods they call.
-func (r *Roster) getAgents(req *http.Request) (AgentPage, error) {
-	limit, err := wire.Limit(req)
-	if err != nil {
-		return AgentPage{}, err
-	}
-	return r.ListAgents(req.Context(), req.URL.Query().Get("workspace"), req.URL.Query().Get("cursor"), limit)
+func (r *Roster) getAgents(req *http.Request, p wire.Paging) (AgentPage, error) {
+	return r.ListAgents(req.Context(), req.URL.Query().Get("workspace"), p.Cursor, p.Limit)
 }
 
 // postAgent is the one answer that holds the secrets of an agent's keys; they are stored

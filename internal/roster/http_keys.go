@@ -27,13 +27,9 @@ type (
 	}
 )
 
-func (r *Roster) getKeys(req *http.Request) (KeyPage, error) {
-	limit, err := wire.Limit(req)
-	if err != nil {
-		return KeyPage{}, err
-	}
+func (r *Roster) getKeys(req *http.Request, p wire.Paging) (KeyPage, error) {
 	q := req.URL.Query()
-	return r.ListKeys(req.Context(), q.Get("agent"), q.Get("workspace"), q.Get("cursor"), limit)
+	return r.ListKeys(req.Context(), q.Get("agent"), q.Get("workspace"), p.Cursor, p.Limit)
 }
 
 // postKey reads a request that may leave the kind out, which is then one for signals.

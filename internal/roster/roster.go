@@ -12,6 +12,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/store"
+	"signalbox/internal/wire"
 )
 
 // DefaultWorkspace is the workspace that the first start makes.
@@ -174,19 +175,13 @@ func New(o Options) *Roster {
 	}
 }
 
-// contextKey is where With puts the identity.
-type contextKey struct{}
+var caller wire.Carried[Identity]
 
 // With puts the identity of the caller into the context.
-func With(ctx context.Context, who Identity) context.Context {
-	return context.WithValue(ctx, contextKey{}, who)
-}
+func With(ctx context.Context, who Identity) context.Context { return caller.With(ctx, who) }
 
 // From is the identity of the caller that With has put there, the zero Identity if nobody has.
-func From(ctx context.Context) Identity {
-	who, _ := ctx.Value(contextKey{}).(Identity)
-	return who
-}
+func From(ctx context.Context) Identity { return caller.Of(ctx) }
 
 // Write is ledger.Write for entries that change identities: it empties the cache before it
 // returns, so that on this node a revoked key is refused from the moment its revocation is

@@ -57,11 +57,20 @@ func begin(t testing.TB, o roster.Options) (*roster.Roster, roster.Identity) {
 // add adds an agent to the first workspace and returns it with its signal key.
 func add(t testing.TB, r *roster.Roster, admin roster.Identity, n roster.NewAgent) (roster.Agent, string) {
 	t.Helper()
+	a, keys := addWithKeys(t, r, admin, n)
+	return a, keys[0].Secret
+}
+
+// addWithKeys adds an agent and returns all its keys.
+func addWithKeys(
+	t testing.TB, r *roster.Roster, admin roster.Identity, n roster.NewAgent,
+) (roster.Agent, []roster.Issued) {
+	t.Helper()
 	a, keys, err := r.AddAgent(t.Context(), admin, n)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return a, keys[0].Secret
+	return a, keys
 }
 
 // identify finds out who holds the key.
@@ -77,10 +86,7 @@ func identify(t testing.TB, r *roster.Roster, secret string) roster.Identity {
 func TestKeysHaveTheFormsTheirProtocolsGiveThem(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		r, admin, _ := start(t, address)
-		_, keys, err := r.AddAgent(t.Context(), admin, roster.NewAgent{Name: "forms"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		_, keys := addWithKeys(t, r, admin, roster.NewAgent{Name: "forms"})
 		_, token, err := r.AddOperator(t.Context(), admin, "ines", "viewer", "")
 		if err != nil {
 			t.Fatal(err)
@@ -134,10 +140,7 @@ func TestAnyKeyOfAnAgentIsTheSameAgent(t *testing.T) {
 func TestARotatedKeyWorksForADayMore(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		r, admin, c := start(t, address)
-		_, keys, err := r.AddAgent(t.Context(), admin, roster.NewAgent{Name: "rotating"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		_, keys := addWithKeys(t, r, admin, roster.NewAgent{Name: "rotating"})
 		old := keys[0]
 		replaced, err := r.RotateKey(t.Context(), admin, old.Key.ID)
 		if err != nil {
@@ -172,10 +175,7 @@ func TestARotatedKeyWorksForADayMore(t *testing.T) {
 func TestARevokedKeyIsRefusedWhateverTheClockSays(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		r, admin, c := start(t, address)
-		_, keys, err := r.AddAgent(t.Context(), admin, roster.NewAgent{Name: "leaver"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		_, keys := addWithKeys(t, r, admin, roster.NewAgent{Name: "leaver"})
 		if _, err := r.RevokeKey(t.Context(), admin, keys[0].Key.ID); err != nil {
 			t.Fatal(err)
 		}
@@ -230,10 +230,7 @@ func TestANameIsGivenOnceHoweverManyAsk(t *testing.T) {
 func TestANameThatIsGivenAgainIsSomebodyElse(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		r, admin, _ := start(t, address)
-		_, old, err := r.AddAgent(t.Context(), admin, roster.NewAgent{Name: "again"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		_, old := addWithKeys(t, r, admin, roster.NewAgent{Name: "again"})
 		if err := r.RemoveAgent(t.Context(), admin, "default", "again"); err != nil {
 			t.Fatal(err)
 		}

@@ -94,7 +94,7 @@ func (b *Book) Routes() []wire.Route {
 		},
 		{
 			Method: "GET", Path: "/ops/policy/versions", Summary: "List the versions of the policy, the newest first",
-			Auth: wire.Viewer, Query: wire.PageParams, Answer: VersionPage{}, Handle: wire.Answer(http.StatusOK, b.getVersions),
+			Auth: wire.Viewer, Query: wire.PageParams, Answer: VersionPage{}, Handle: wire.List(b.getVersions),
 		},
 		{
 			Method: "GET", Path: "/ops/policy/versions/{number}", Summary: "Show a version with its rules", Auth: wire.Viewer,
@@ -159,12 +159,8 @@ func (b *Book) getExplanation(r *http.Request) (Explained, error) {
 	return b.Explain(r.Context(), seq)
 }
 
-func (b *Book) getVersions(r *http.Request) (VersionPage, error) {
-	limit, err := wire.Limit(r)
-	if err != nil {
-		return VersionPage{}, err
-	}
-	return b.ListVersions(r.Context(), r.URL.Query().Get("cursor"), limit)
+func (b *Book) getVersions(r *http.Request, p wire.Paging) (VersionPage, error) {
+	return b.ListVersions(r.Context(), p.Cursor, p.Limit)
 }
 
 func (b *Book) getVersion(r *http.Request) (FullVersion, error) {

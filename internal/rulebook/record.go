@@ -147,6 +147,15 @@ func ReadDecision(e *ledger.Entry) (Reading, error) {
 	return Reading{Decision: b.Decision.record()}, nil
 }
 
+// ReadDecisionAnd reads the decision, and into rest the other members that its event is made from.
+func ReadDecisionAnd(e *ledger.Entry, rest any) (Reading, error) {
+	reading, err := ReadDecision(e)
+	if err != nil {
+		return reading, err
+	}
+	return reading, wire.UnmarshalPart(e.Body, rest)
+}
+
 // Kinds are the kinds of entries that are nothing but a decision.
 func Kinds() (all []string) {
 	for _, p := range policy.Points {

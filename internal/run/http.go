@@ -35,7 +35,7 @@ func (s *Runs) Routes() []wire.Route {
 		},
 		{
 			Method: "GET", Path: "/runs", Summary: "List runs, the newest first", Auth: wire.Viewer,
-			Query: append([]wire.Param{status}, wire.PageParams...), Answer: Page{}, Handle: wire.Answer(http.StatusOK, s.list),
+			Query: append([]wire.Param{status}, wire.PageParams...), Answer: Page{}, Handle: wire.List(s.list),
 		},
 		{
 			Method: "GET", Path: "/runs/{id}", Summary: "Show a run", Auth: wire.Viewer, Answer: Run{},
@@ -69,16 +69,12 @@ func (s *Runs) post(r *http.Request, in Request) (Run, error) {
 }
 
 // list answers GET /runs.
-func (s *Runs) list(r *http.Request) (Page, error) {
-	limit, err := wire.Limit(r)
+func (s *Runs) list(r *http.Request, p wire.Paging) (Page, error) {
+	at, err := wire.ParseCursor(p.Cursor, 1)
 	if err != nil {
 		return Page{}, err
 	}
-	at, err := wire.ReadCursor(r, 1)
-	if err != nil {
-		return Page{}, err
-	}
-	return s.List(r.Context(), r.URL.Query().Get("status"), at[0], limit)
+	return s.List(r.Context(), r.URL.Query().Get("status"), at[0], p.Limit)
 }
 
 // get answers GET /runs/{id}.

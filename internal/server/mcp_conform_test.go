@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"signalbox/internal/testbed"
 )
 
 // TestMCPConformance runs the public conformance suite of MCP against /mcp. What may fail
@@ -54,10 +56,7 @@ func npmProgram(t *testing.T, name string) string {
 	}
 	file := filepath.Join(cache, "signalbox-test-tools", "node_modules", name)
 	if _, err := os.Stat(file); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal(err)
-		}
-		t.Skipf("%s is not installed; scripts/test-tools does that", name)
+		testbed.Missing(t, "%s is not installed; scripts/test-tools does that: %v", name, err)
 	}
 	return file
 }

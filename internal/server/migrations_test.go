@@ -13,6 +13,7 @@ import (
 
 	"signalbox/internal/server"
 	"signalbox/internal/store"
+	"signalbox/internal/store/storetest"
 )
 
 // digests are the steps of the sets, each as a line of package, number and SHA-256.
@@ -116,4 +117,27 @@ func TestWhatIsDoneToALandedStepIsFound(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", c.what, diff)
 		}
 	}
+}
+
+func TestTheSchemaIsTheGoldenOne(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		db := storetest.Open(t, address, server.Migrations()...)
+		got, err := db.Schema(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join("testdata", "schema."+db.Name())
+		if *update {
+			if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), got); diff != "" {
+			t.Errorf("the schema differs from %s (write it anew with -update if that is meant):\n%s", path, diff)
+		}
+	})
 }

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -26,14 +25,7 @@ import (
 // opened in it has cookies of its own.
 func chromium(t testing.TB, more ...chromedp.ExecAllocatorOption) context.Context {
 	t.Helper()
-	path, err := exec.LookPath("chromium")
-	if err != nil {
-		const missing = "the browser tests take Debian's package chromium: %v"
-		if os.Getenv("CI") != "" {
-			t.Fatalf(missing, err)
-		}
-		t.Skipf(missing, err)
-	}
+	path := testbed.Program(t, "chromium")
 	allocator, cancel := chromedp.NewExecAllocator(context.Background(),
 		append(append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.ExecPath(path)), more...)...)
 	t.Cleanup(cancel)

@@ -64,12 +64,7 @@ func TestTheSnippetsRun(t *testing.T) {
 		}, "sent"},
 	} {
 		t.Run(c.language, func(t *testing.T) {
-			if _, err := exec.LookPath(c.program); err != nil {
-				if os.Getenv("CI") != "" {
-					t.Fatal(err)
-				}
-				t.Skip(err)
-			}
+			testbed.Program(t, c.program)
 			_, page, _ := v.post("/ui/agents/new", url.Values{"name": {"agent-of-" + strings.ToLower(c.language)}})
 			found := regexp.MustCompile(`(?s)<summary>` + c.language +
 				`</summary>.*?<pre [^>]*>(.*?)</pre>`).FindStringSubmatch(page)

@@ -429,16 +429,7 @@ type counters struct {
 func TestTheCountersArePushedWhenTheyChange(t *testing.T) {
 	eachBox(t, func(t *testing.T, b *box) {
 		key := b.agentKey("tailor", "default")
-		ctx := testbed.Context(t)
-		req, _ := http.NewRequestWithContext(ctx, http.MethodGet, b.url+"/ops/counters?project=job-search", nil)
-		req.Header.Set("Authorization", "Bearer "+b.token())
-		req.Header.Set("Accept", "text/event-stream")
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = res.Body.Close() }()
-		lines := bufio.NewScanner(res.Body)
+		lines := bufio.NewScanner(b.openStream("/ops/counters?project=job-search", b.token(), "text/event-stream"))
 		next := func() (c counters) {
 			for lines.Scan() {
 				if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -15,10 +14,7 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
-	"github.com/google/go-cmp/cmp"
 
-	"signalbox/internal/server"
-	"signalbox/internal/store/storetest"
 	"signalbox/internal/testbed"
 )
 
@@ -166,21 +162,33 @@ func TestAConnectionThatIsCutOffEnds(t *testing.T) {
 	})
 }
 
+// openStream begins a call whose answer goes on, and is closed when the test ends.
+func (b *box) openStream(path, token, accept string) io.Reader {
+	b.t.Helper()
+	req, err := http.NewRequestWithContext(testbed.Context(b.t), http.MethodGet, b.url+path, nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	if accept != "" {
+		req.Header.Set("Accept", accept)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = res.Body.Close() })
+	return res.Body
+}
+
 func TestEventsArriveAsTheyHappen(t *testing.T) {
 	eachBox(t, func(t *testing.T, b *box) {
-		ctx := testbed.Context(t)
-		req, _ := http.NewRequestWithContext(ctx, http.MethodGet, b.url+"/ops/events?after=0", nil)
-		req.Header.Set("Authorization", "Bearer "+b.token())
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = res.Body.Close() }()
+		stream := b.openStream("/ops/events?after=0", b.token(), "")
 		b.ops(201, "POST /ops/agents", `{"name":"streamed"}`, nil)
 		var seen bytes.Buffer
 		buffer := make([]byte, 4096)
 		for !strings.Contains(seen.String(), "streamed") {
-			n, err := res.Body.Read(buffer)
+			n, err := stream.Read(buffer)
 			if err != nil {
 				t.Fatalf("%v after %s", err, seen.String())
 			}
@@ -198,40 +206,10 @@ func TestAStreamEndsWhenItsTokenIsNoLongerGood(t *testing.T) {
 	eachBox(t, func(t *testing.T, b *box) {
 		var eve struct{ Token string }
 		b.ops(201, "POST /ops/operators", `{"name":"eve","role":"viewer"}`, &eve)
-		ctx := testbed.Context(t)
-		req, _ := http.NewRequestWithContext(ctx, http.MethodGet, b.url+"/ops/events", nil)
-		req.Header.Set("Authorization", "Bearer "+eve.Token)
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = res.Body.Close() }()
+		stream := b.openStream("/ops/events", eve.Token, "")
 		b.ops(204, "DELETE /ops/operators/eve", "", nil)
-		if text, err := io.ReadAll(res.Body); err != nil {
+		if text, err := io.ReadAll(stream); err != nil {
 			t.Errorf("%v after %s", err, text)
-		}
-	})
-}
-
-func TestTheSchemaIsTheGoldenOne(t *testing.T) {
-	storetest.Each(t, func(t *testing.T, address string) {
-		db := storetest.Open(t, address, server.Migrations()...)
-		got, err := db.Schema(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		path := filepath.Join("testdata", "schema."+db.Name())
-		if *update {
-			if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(string(want), got); diff != "" {
-			t.Errorf("the schema differs from %s (write it anew with -update if that is meant):\n%s", path, diff)
 		}
 	})
 }
@@ -256,5 +234,28 @@ func TestWhatTheRosterDoesCanBeRebuilt(t *testing.T) {
 		b.ops(201, "POST /ops/keys/"+keys.Keys[3].ID+"/rotate", "", nil)
 		b.ops(200, "POST /ops/keys/"+keys.Keys[4].ID+"/revoke", "", nil)
 		b.wantRebuilt(30)
+	})
+}
+
+// A stream lasts as long as nobody decides, which may be days.
+func TestAStreamOfAGateEndsWhenItsKeyIsRevoked(t *testing.T) {
+	eachBox(t, func(t *testing.T, b *box) {
+		var agent struct{ Keys map[string]string }
+		b.ops(201, "POST /ops/agents", `{"name":"writer"}`, &agent)
+		key := agent.Keys["signal"]
+		status, answer, _ := b.do(request{
+			call: "POST /amp/gate_request", token: key,
+			body: `{"amp_version":"2.0","agent_id":"writer","run_id":"r","summary":"Wrote it","proposed_action":"Send it"}`,
+		})
+		if status != http.StatusAccepted {
+			t.Fatalf("%d %s", status, answer)
+		}
+		var page struct{ Gates []struct{ ID string } }
+		b.ops(200, "GET /ops/gates", "", &page)
+		stream := b.openStream("/amp/gates/"+page.Gates[0].ID, key, "text/event-stream")
+		b.ops(204, "DELETE /ops/agents/writer", "", nil)
+		if text, err := io.ReadAll(stream); err != nil {
+			t.Errorf("%v after %s", err, text)
+		}
 	})
 }

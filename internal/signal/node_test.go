@@ -90,3 +90,13 @@ func (n *node) head() int64 {
 	}
 	return seq
 }
+
+// received is the answer to a signal that is taken.
+func (n *node) received(text string) signal.Received {
+	n.T.Helper()
+	got, err := n.signals.Receive(n.T.Context(), n.agent, "", []byte(text))
+	if err != nil {
+		n.T.Fatal(err)
+	}
+	return got
+}

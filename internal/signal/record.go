@@ -249,15 +249,12 @@ func Readers() map[string]rulebook.Reader {
 // readDecision reads the decision in signal.received, and makes its event again from the
 // payload, which is stored once and not a second time as an event.
 func readDecision(e *ledger.Entry) (rulebook.Reading, error) {
-	reading, err := rulebook.ReadDecision(e)
-	if err != nil {
-		return reading, err
-	}
 	var b struct {
 		Type   Type     `json:"type"`
 		Signal wire.Raw `json:"signal"`
 	}
-	if err := wire.UnmarshalPart(e.Body, &b); err != nil {
+	reading, err := rulebook.ReadDecisionAnd(e, &b)
+	if err != nil {
 		return reading, err
 	}
 	sig, err := Parse(b.Signal, b.Type, e.At)

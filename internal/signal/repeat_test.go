@@ -18,10 +18,7 @@ import (
 func TestTheSameSignalAgainIsAPollAndAnotherIsRefused(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address)
-		first, err := n.signals.Receive(t.Context(), n.agent, "", []byte(sample))
-		if err != nil {
-			t.Fatal(err)
-		}
+		first := n.received(sample)
 		// In another order, without the white space, and with other ways to write it.
 		var value map[string]any
 		if err := json.Unmarshal([]byte(sample), &value); err != nil {
@@ -148,10 +145,7 @@ func TestARepeatedSignalOfAResolvedGateHearsTheResolution(t *testing.T) {
 func TestARunThatWasNotSeenIsFoundAllTheSame(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address)
-		first, err := n.signals.Receive(t.Context(), n.agent, "", []byte(sample))
-		if err != nil {
-			t.Fatal(err)
-		}
+		first := n.received(sample)
 		again := func() {
 			t.Helper()
 			fresh, err := signal.New(n.Core, signal.Options{})

@@ -115,6 +115,14 @@ func reader(r *http.Request) (Party, error) {
 	return Reader(r.Context(), roster.From(r.Context()), r.URL.Query().Get("workspace"), OverHTTP)
 }
 
+// pageReader is who reads a page with a call, and how long the page is.
+func pageReader(r *http.Request) (p Party, limit int, err error) {
+	if p, err = reader(r); err == nil {
+		limit, err = wire.Limit(r)
+	}
+	return p, limit, err
+}
+
 // post handles the four calls that take a document. A refusal is not an error to the server: it is
 // answered in the protocol's own form, with the status of its layer.
 func (s *Tasks) post(kind amp.Kind) wire.Handler {
@@ -168,11 +176,7 @@ func (s *Tasks) getMessages(r *http.Request) (Inbox, error) {
 
 // getTasks is a page of the board.
 func (s *Tasks) getTasks(r *http.Request) (Page, error) {
-	p, err := reader(r)
-	if err != nil {
-		return Page{}, err
-	}
-	limit, err := wire.Limit(r)
+	p, limit, err := pageReader(r)
 	if err != nil {
 		return Page{}, err
 	}
@@ -190,11 +194,7 @@ func (s *Tasks) getTask(r *http.Request) (amp.Record, error) {
 
 // getErrors is a page of the error log.
 func (s *Tasks) getErrors(r *http.Request) (ErrorPage, error) {
-	p, err := reader(r)
-	if err != nil {
-		return ErrorPage{}, err
-	}
-	limit, err := wire.Limit(r)
+	p, limit, err := pageReader(r)
 	if err != nil {
 		return ErrorPage{}, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"testing"
 
-	"signalbox/internal/gate"
 	"signalbox/internal/protocol"
 	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/roster"
@@ -118,14 +117,4 @@ func (n *node) status(id string) string {
 		n.T.Fatal(err)
 	}
 	return t.Status()
-}
-
-// waiting are the gates that nobody has decided.
-func (n *node) waiting() []gate.Gate {
-	n.T.Helper()
-	page, _, err := n.Gates.List(context.Background(), gate.Filter{Status: gate.Pending}, nil, 1000)
-	if err != nil {
-		n.T.Fatal(err)
-	}
-	return page
 }

@@ -192,8 +192,8 @@ func TestAPlanThatIsApprovedGoesOutByItself(t *testing.T) {
 			t.Errorf("%+v", again)
 		}
 		n.want("executing", amp.InAck, ack(taskT, idOf(d), amp.Executor))
-		if len(n.sent()) != 1 || len(n.waiting()) != 0 {
-			t.Errorf("%v went out, and %v waits", n.sent(), n.waiting())
+		if len(n.sent()) != 1 || len(n.Pending()) != 0 {
+			t.Errorf("%v went out, and %v waits", n.sent(), n.Pending())
 		}
 		n.wantProved()
 	})
@@ -235,8 +235,8 @@ func TestNothingGoesOutButWhatWasApproved(t *testing.T) {
 				t.Errorf("%s has the digest of another plan", name)
 			}
 			opened++
-			if len(n.waiting()) != opened {
-				t.Errorf("%s: %d gates wait", name, len(n.waiting()))
+			if len(n.Pending()) != opened {
+				t.Errorf("%s: %d gates wait", name, len(n.Pending()))
 			}
 		}
 		// One more than a person is asked about in one task.
@@ -306,7 +306,7 @@ func TestAnApprovedPlanCoversItsRework(t *testing.T) {
 		} {
 			n.keep(raw)
 			opened++
-			if len(n.waiting()) != opened {
+			if len(n.Pending()) != opened {
 				t.Errorf("nobody is asked about %s", name)
 			}
 		}
@@ -317,8 +317,8 @@ func TestAnApprovedPlanCoversItsRework(t *testing.T) {
 		n.keepFrom(n.addAgent("coordinator-two", amp.Coordinator), dispatch(taskT, 1))
 		// The end of the task answers all of them, and their coordinators hear it.
 		n.want("terminated", amp.InInstruction, instruct(taskT, "terminate", "note", "Enough."))
-		if len(n.waiting()) != 0 {
-			t.Errorf("%d gates are left", len(n.waiting()))
+		if len(n.Pending()) != 0 {
+			t.Errorf("%d gates are left", len(n.Pending()))
 		}
 		list, ids := n.heard(n.parties[amp.Coordinator])
 		if len(list) != 4 || list[1].Decision != "rejected" || !strings.Contains(list[1].Note, "Enough.") {

@@ -39,7 +39,7 @@ func (n *node) vote(gateID string, b gate.Ballot) gate.Gate {
 // only is the one gate that waits.
 func (n *node) only() gate.Gate {
 	n.T.Helper()
-	list := n.waiting()
+	list := n.Pending()
 	if len(list) != 1 {
 		n.T.Fatalf("%d gates wait: %+v", len(list), list)
 	}
@@ -87,7 +87,7 @@ func TestADecisionAtAGateIsTheInstruction(t *testing.T) {
 				if got := n.status(id); got != c.status {
 					t.Errorf("the task is %s, want %s", got, c.status)
 				}
-				if left := n.waiting(); len(left) != 0 {
+				if left := n.Pending(); len(left) != 0 {
 					t.Errorf("gates are left: %+v", left)
 				}
 			})
@@ -103,7 +103,7 @@ func TestADecisionAtAGateIsTheInstruction(t *testing.T) {
 			t.Errorf("an upheld reject counts %d times, an overridden one %d times", up, over)
 		}
 		n.refuse(amp.PlanNotApproved, amp.InMessage, dispatch("T-2026-106", 1, "risk_level", "high"))
-		if len(n.waiting()) != 1 {
+		if len(n.Pending()) != 1 {
 			t.Error("another plan after one that was rejected is not asked about")
 		}
 		n.WantClean()
@@ -129,7 +129,7 @@ func TestAGateIsSettledWhenItsEscalationIsAnsweredElsewhere(t *testing.T) {
 		n.want("executing", amp.InInstruction, instruct(taskT, "resume", "escalation_refs", []string{idOf(e)}))
 		n.want("suspended", amp.InMessage, escalation(taskT, amp.Reviewer, "critical"))
 		n.want("terminated", amp.InInstruction, instruct(taskT, "terminate"))
-		if left := n.waiting(); len(left) != 0 {
+		if left := n.Pending(); len(left) != 0 {
 			t.Errorf("gates are left: %+v", left)
 		}
 		n.refuse(amp.WrongState, amp.InMessage, result(taskT, 1))
@@ -322,7 +322,7 @@ func TestAnEscalationThatIsWrongStillReachesTheAdmin(t *testing.T) {
 		stranger := n.parties[amp.Executor]
 		stranger.Role = ""
 		n.refuseFrom(stranger, amp.WrongRoute, amp.InMessage, bad)
-		if len(n.waiting()) != 0 {
+		if len(n.Pending()) != 0 {
 			t.Error("a stranger has stopped the task")
 		}
 		n.WantClean()

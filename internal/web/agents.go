@@ -17,22 +17,6 @@ import (
 	"signalbox/internal/wire"
 )
 
-// agentPages are the roster, the form for a new agent, and the page of one.
-func agentPages() []Page {
-	live := []string{"agent", "key", "signal", "step"}
-	return []Page{
-		{Path: string(address.Agents), Template: "agents", Title: "Agents", Live: live, Load: (*Web).loadAgents},
-		{
-			Path: string(address.NewAgent), Template: "agent_new", Title: "Register an agent", Section: string(address.Agents),
-			Role: roster.Operator, Load: (*Web).loadNewAgent,
-		},
-		{
-			Path: string(address.Agent), Template: "agent", Title: "Agent", Section: string(address.Agents), Live: live,
-			Load: (*Web).loadAgent,
-		},
-	}
-}
-
 // agentActions are what an operator does to agents and their keys.
 func agentActions() []Action {
 	return []Action{
@@ -248,7 +232,7 @@ func (w *Web) showKeys(a roster.Agent, keys ...roster.Issued) Result {
 		}
 	}
 	return Result{
-		Template: "agent_keys", Title: "Keys of " + a.Name, Section: string(address.Agents),
+		Template: "agent_keys", Title: "Keys of " + a.Name,
 		Data: issued{a, keys, snippets(w.BaseURL, a.Name, secret)},
 	}
 }

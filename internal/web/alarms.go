@@ -7,14 +7,6 @@ import (
 	"signalbox/internal/alarm"
 )
 
-// alarmPages show what nobody should have done.
-func alarmPages() []Page {
-	return []Page{{
-		Path: string(address.Alarms), Template: "alarms", Title: "Alarms", Live: []string{"alarm"},
-		Load: func(w *Web, r *Request) (any, error) { return w.Alarms.List(r.Context(), true) },
-	}}
-}
-
 // alarmActions let an operator say that they have looked at one.
 func alarmActions() []Action {
 	return []Action{{Path: address.Alarms.Of("close"), Do: (*Web).closeAlarm}}

@@ -205,7 +205,7 @@ func (w *Web) askBulk(r *Request) (Result, error) {
 	}
 	verb := map[bool]string{true: "Approve ", false: "Reject "}[page.Approve]
 	return Result{
-		Template: "bulk", Title: verb + plural(len(page.Gates), "gate"), Section: string(address.Inbox),
+		Template: "bulk", Title: verb + plural(len(page.Gates), "gate"),
 		Data: page,
 	}, nil
 }

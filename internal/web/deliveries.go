@@ -5,21 +5,6 @@ import (
 	"signalbox/internal/deliver"
 )
 
-// deliveryPages are the outbox: what is called elsewhere, and what failed.
-func deliveryPages() []Page {
-	live := []string{"delivery"}
-	return []Page{
-		{
-			Path: string(address.Deliveries), Template: "deliveries", Title: "Deliveries", Live: live,
-			Load: (*Web).loadDeliveries,
-		},
-		{
-			Path: string(address.Delivery), Template: "delivery", Title: "Delivery", Section: string(address.Deliveries),
-			Live: live, Load: (*Web).loadDelivery,
-		},
-	}
-}
-
 // deliveryActions let an operator send again what was given up.
 func deliveryActions() []Action {
 	return []Action{{Path: address.Delivery.Of("resend"), Do: (*Web).resend}}

@@ -35,14 +35,9 @@
 // # How to add a page
 //
 // Give the page a file of its own (mail.go) and a template (templates/mail.html), and
-// name it in Pages in page.go:
+// name it in Pages in pages.go:
 //
-//	func mailPages() []Page {
-//		return []Page{{
-//			Path: string(address.Mail), Template: "mail", Title: "Mail", Live: []string{"message"},
-//			Load: (*Web).loadMail,
-//		}}
-//	}
+//	{Path: string(address.Mail), Template: "mail", Title: "Mail", Live: mail, Load: (*Web).loadMail},
 //
 //	func (w *Web) loadMail(r *Request) (any, error) { … }
 //

@@ -15,19 +15,6 @@ import (
 	"signalbox/internal/wire"
 )
 
-// inboxPages are the inbox, and the same with one gate open. /ui/inbox/{gate} is a gate's address
-// everywhere: in chats, in e-mails and in answers to agents.
-func inboxPages() []Page {
-	live := []string{"gate", "receipt"}
-	return []Page{
-		{Path: string(address.Inbox), Template: "inbox", Title: "Inbox", Live: live, Load: (*Web).loadInbox},
-		{
-			Path: string(address.Gate), Template: "inbox", Title: "Gate", Section: string(address.Inbox), Live: live,
-			Load: (*Web).loadInbox,
-		},
-	}
-}
-
 // inboxRows is how many gates one page of the list shows.
 const (
 	inboxRows = 40

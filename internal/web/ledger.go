@@ -14,17 +14,6 @@ import (
 	"signalbox/internal/rulebook"
 )
 
-// ledgerPages are the list of entries, and one entry with its proof.
-func ledgerPages() []Page {
-	return []Page{
-		{Path: string(address.Ledger), Template: "ledger", Title: "Ledger", Live: ledgerNouns, Load: (*Web).loadLedger},
-		{
-			Path: string(address.Entry), Template: "entry", Title: "Entry", Section: string(address.Ledger),
-			Load: (*Web).loadEntry,
-		},
-	}
-}
-
 // ledgerNouns are what most entries are about: they keep the count on the page right.
 var ledgerNouns = []string{
 	"agent", "delivery", "message", "policy", "review", "run", "session", "signal", "step",

@@ -102,11 +102,6 @@ func (w *Web) setTheme(out http.ResponseWriter, r *http.Request) {
 	http.Redirect(out, r, cmp.Or(map[bool]string{true: to}[isOurs(to)], address.Inbox.At()), http.StatusSeeOther)
 }
 
-// accountPages are about who is signed in.
-func accountPages() []Page {
-	return []Page{{Path: string(address.Account), Template: "account", Title: "Your account", Load: (*Web).loadAccount}}
-}
-
 // accountActions are open to every role, apart from delegating, which takes a vote to give away.
 func accountActions() []Action {
 	return []Action{

@@ -11,18 +11,6 @@ import (
 	"signalbox/internal/wire"
 )
 
-// mailPages are the list of messages, and the same with one open.
-func mailPages() []Page {
-	live := []string{"message", "delivery"}
-	return []Page{
-		{Path: string(address.Mail), Template: "mail", Title: "Mail", Live: live, Load: (*Web).loadMail},
-		{
-			Path: string(address.Message), Template: "mail", Title: "Message", Section: string(address.Mail), Live: live,
-			Load: (*Web).loadMail,
-		},
-	}
-}
-
 // mailActions are open to viewers, because the gate's own rules say who may decide.
 func mailActions() []Action {
 	return []Action{{Path: address.Message.Of("quarantine"), Role: roster.Viewer, Do: (*Web).releaseMail}}

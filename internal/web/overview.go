@@ -5,19 +5,10 @@ import (
 	"context"
 	"time"
 
-	"signalbox/internal/address"
 	"signalbox/internal/counter"
 	"signalbox/internal/gate"
 	"signalbox/internal/roster"
 )
-
-// overviewPages is the overview.
-func overviewPages() []Page {
-	return []Page{{
-		Path: string(address.Overview), Template: "overview", Title: "Overview",
-		Live: []string{"signal", "run", "agent", "step"}, Load: (*Web).loadOverview,
-	}}
-}
 
 const (
 	// overviewDays is how far back the charts go, with today.

@@ -25,7 +25,6 @@ type Page struct {
 	Path     string // as net/http's ServeMux takes it, without the method
 	Template string // a file of templates, without .html
 	Title    string
-	Section  string // the path of the entry of the menu that it belongs to
 	// Live are the nouns of the entries after which the page is out of date: "gate" stands for
 	// gate.opened and every other entry about gates.
 	Live []string
@@ -55,19 +54,10 @@ type Result struct {
 
 	Template string
 	Title    string
-	Section  string
 	Data     any
 
 	// JSON is the answer for a script that asked; nil for none.
 	JSON any
-}
-
-// Pages is the whole dashboard. Tests go through it: every page is loaded as every role, audited
-// for accessibility, and filled with hostile texts.
-func Pages() []Page {
-	return slices.Concat(inboxPages(), overviewPages(), agentPages(), accountPages(), mailPages(), taskPages(),
-		sessionPages(), runPages(), ledgerPages(), deliveryPages(), alarmPages(), policyPages(), settingPages(),
-		terminalPages())
 }
 
 // Actions are all forms of the dashboard, each with the role that it takes.
@@ -134,7 +124,6 @@ func (r *Request) Field(name string) string { return strings.TrimSpace(r.PostFor
 // view is what a template sees. Data is the page's own; the rest is the frame's.
 type view struct {
 	Title   string
-	Section string
 	Path    string // with its query, to come back to
 	Who     roster.Identity
 	Theme   string
@@ -253,7 +242,7 @@ func (w *Web) servePage(out http.ResponseWriter, r *http.Request, p *Page) {
 		return
 	}
 	v := w.view(request)
-	v.Title, v.Section, v.Topics, v.Data = p.Title, cmp.Or(p.Section, p.Path), strings.Join(p.Live, " "), data
+	v.Title, v.Topics, v.Data = p.Title, strings.Join(p.Live, " "), data
 	if titled, ok := data.(interface{ PageTitle() string }); ok {
 		v.Title = titled.PageTitle()
 	}
@@ -300,7 +289,7 @@ func (w *Web) serveAction(out http.ResponseWriter, r *http.Request, a *Action) {
 	// Secrets are in the answer itself: a redirect would need to keep them somewhere.
 	if result.Template != "" {
 		v := w.view(request)
-		v.Title, v.Section, v.Data = result.Title, result.Section, result.Data
+		v.Title, v.Data = result.Title, result.Data
 		w.render(out, http.StatusOK, result.Template, v)
 		return
 	}

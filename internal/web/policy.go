@@ -14,20 +14,6 @@ import (
 	"signalbox/internal/rulebook"
 )
 
-// policyPages are the editor with the versions, and one version.
-func policyPages() []Page {
-	return []Page{
-		{
-			Path: string(address.Policy), Template: "policy", Title: "Policy", Live: []string{"policy"},
-			Load: (*Web).loadPolicy,
-		},
-		{
-			Path: string(address.Version), Template: "version", Title: "Version", Section: string(address.Policy),
-			Load: (*Web).loadVersion,
-		},
-	}
-}
-
 // policyActions is one form with four buttons, each with the role that it takes.
 func policyActions() []Action {
 	return []Action{{
@@ -102,7 +88,7 @@ func (w *Web) tryPolicy(r *Request) (Result, error) {
 	// Browsers send every line with a carriage return.
 	// Without the carriage returns that browsers add, an unchanged text is recognised as unchanged.
 	v.Source, v.Days = strings.ReplaceAll(r.PostFormValue("source"), "\r\n", "\n"), r.Field("days")
-	page := Result{Template: "policy", Title: "Policy", Section: string(address.Policy), Data: v}
+	page := Result{Template: "policy", Title: "Policy", Data: v}
 	source := []byte(v.Source)
 	choice, err := r.Choice()
 	switch {

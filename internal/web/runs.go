@@ -9,17 +9,6 @@ import (
 	"signalbox/internal/wire"
 )
 
-// runPages are the list of runs, and one run.
-func runPages() []Page {
-	return []Page{
-		{Path: string(address.Runs), Template: "runs", Title: "Runs", Live: []string{"run"}, Load: (*Web).loadRuns},
-		{
-			Path: string(address.Run), Template: "run", Title: "Run", Section: string(address.Runs), Live: []string{"run"},
-			Load: (*Web).loadRun,
-		},
-	}
-}
-
 // runActions let an operator stop a run.
 func runActions() []Action {
 	return []Action{{Path: address.Run.Of("cancel"), Do: (*Web).cancelRun}}

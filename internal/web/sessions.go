@@ -9,18 +9,6 @@ import (
 	"signalbox/internal/wire"
 )
 
-// sessionPages are the list of AHP sessions, and one session.
-func sessionPages() []Page {
-	live := []string{"session", "step"}
-	return []Page{
-		{Path: string(address.Sessions), Template: "sessions", Title: "Sessions", Live: live, Load: (*Web).loadSessions},
-		{
-			Path: string(address.Session), Template: "session", Title: "Session", Section: string(address.Sessions), Live: live,
-			Load: (*Web).loadSession,
-		},
-	}
-}
-
 // sessionList is the sessions of one workspace.
 type sessionList struct {
 	place

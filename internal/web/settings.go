@@ -13,14 +13,6 @@ import (
 	"signalbox/internal/signal"
 )
 
-// settingPages is the page of settings. It shows them; the configuration is changed in its file.
-func settingPages() []Page {
-	return []Page{{
-		Path: string(address.Settings), Template: "settings", Title: "Settings",
-		Live: []string{"operator", "prices"}, Load: (*Web).loadSettings,
-	}}
-}
-
 // settingActions are for admins.
 func settingActions() []Action {
 	return []Action{
@@ -149,7 +141,7 @@ func (w *Web) newToken(r *Request) (Result, error) {
 
 // showToken is the page that shows a token, this once.
 func showToken(t newOperator) Result {
-	return Result{Template: "token", Title: "A token for " + t.Name, Section: string(address.Settings), Data: t}
+	return Result{Template: "token", Title: "A token for " + t.Name, Data: t}
 }
 
 // removeOperator removes an operator, whose tokens and sessions end at once.

@@ -16,18 +16,6 @@ import (
 	"signalbox/internal/wire"
 )
 
-// taskPages are the board, and one task.
-func taskPages() []Page {
-	live := []string{"task", "review"}
-	return []Page{
-		{Path: string(address.Tasks), Template: "tasks", Title: "Tasks", Live: live, Load: (*Web).loadBoard},
-		{
-			Path: string(address.Task), Template: "task", Title: "Task", Section: string(address.Tasks), Live: live,
-			Load: (*Web).loadTask,
-		},
-	}
-}
-
 // taskActions let an operator instruct a task as its admin.
 func taskActions() []Action {
 	return []Action{{Path: address.Task.Of("instruct"), Do: (*Web).instruct}}

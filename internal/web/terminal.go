@@ -221,14 +221,6 @@ func proveYes(p ledger.Prover, operator, secret string) error {
 	return err
 }
 
-// terminalPages is the page that asks the person.
-func terminalPages() []Page {
-	return []Page{{
-		Path: string(address.Terminal), Template: "terminal", Title: "A terminal asks",
-		Section: string(address.Account), Load: (*Web).loadTerminal,
-	}}
-}
-
 // terminalActions are the person's answers.
 func terminalActions() []Action {
 	return []Action{{

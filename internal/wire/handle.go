@@ -16,6 +16,24 @@ func Answer[Out any](status int, call func(*http.Request) (Out, error)) Handler 
 	}
 }
 
+// Paging is which page of a listing a caller asks for: how many rows, after which cursor.
+type Paging struct {
+	Limit  int
+	Cursor string // as the page before has given it, "" for the first page
+}
+
+// List is a handler that reads ?limit= and ?cursor=, and answers with the page that call returns.
+func List[Out any](call func(*http.Request, Paging) (Out, error)) Handler {
+	return Answer(http.StatusOK, func(r *http.Request) (Out, error) {
+		limit, err := Limit(r)
+		if err != nil {
+			var none Out
+			return none, err
+		}
+		return call(r, Paging{limit, r.URL.Query().Get("cursor")})
+	})
+}
+
 // Take is a handler that reads a JSON body of at most limit bytes, strictly as ReadJSON does,
 // and answers with what call returns.
 func Take[In, Out any](status int, limit int64, call func(*http.Request, In) (Out, error)) Handler {

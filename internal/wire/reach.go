@@ -15,17 +15,11 @@ type Reach struct {
 	Secure bool
 }
 
-// reachKey is where WithReach puts the way.
-type reachKey struct{}
+var reach Carried[Reach]
 
 // WithReach notes which way a request took. The server sets it from the connection, and from
 // headers of proxies that it trusts.
-func WithReach(ctx context.Context, r Reach) context.Context {
-	return context.WithValue(ctx, reachKey{}, r)
-}
+func WithReach(ctx context.Context, r Reach) context.Context { return reach.With(ctx, r) }
 
 // ReachOf is the way that a request took.
-func ReachOf(ctx context.Context) Reach {
-	r, _ := ctx.Value(reachKey{}).(Reach)
-	return r
-}
+func ReachOf(ctx context.Context) Reach { return reach.Of(ctx) }

@@ -7,20 +7,16 @@ import (
 	"signalbox/internal/fault"
 )
 
-// scopeKey is where WithScope puts the workspace.
-type scopeKey struct{}
+var scoped Carried[string]
 
 // WithScope confines a call to one workspace: what belongs to others does not exist for it.
 // The server sets it from the authenticated caller, never from what was sent.
 func WithScope(ctx context.Context, workspace string) context.Context {
-	return context.WithValue(ctx, scopeKey{}, workspace)
+	return scoped.With(ctx, workspace)
 }
 
 // Scope is the workspace a call is confined to, "" when it may see all.
-func Scope(ctx context.Context) string {
-	workspace, _ := ctx.Value(scopeKey{}).(string)
-	return workspace
-}
+func Scope(ctx context.Context) string { return scoped.Of(ctx) }
 
 // InScope reports whether a call may see what belongs to the workspace.
 func InScope(ctx context.Context, workspace string) bool {

@@ -7,18 +7,15 @@ import (
 	"signalbox/internal/fault"
 )
 
-// stopKey is where WithStop puts the context.
-type stopKey struct{}
+var stopping Carried[context.Context]
 
 // WithStop adds a context that ends when the server begins to stop. It is not the parent: a
 // call under way is not cancelled by a stop, only those that ask for it (Stop, UntilStop) end.
-func WithStop(ctx, stop context.Context) context.Context {
-	return context.WithValue(ctx, stopKey{}, stop)
-}
+func WithStop(ctx, stop context.Context) context.Context { return stopping.With(ctx, stop) }
 
 // Stop is closed when the server begins to stop; nil without WithStop.
 func Stop(ctx context.Context) <-chan struct{} {
-	if stop, ok := ctx.Value(stopKey{}).(context.Context); ok {
+	if stop := stopping.Of(ctx); stop != nil {
 		return stop.Done()
 	}
 	return nil
@@ -26,8 +23,8 @@ func Stop(ctx context.Context) <-chan struct{} {
 
 // Stopping reports whether the server has begun to stop.
 func Stopping(ctx context.Context) bool {
-	stop, ok := ctx.Value(stopKey{}).(context.Context)
-	return ok && stop.Err() != nil
+	stop := stopping.Of(ctx)
+	return stop != nil && stop.Err() != nil
 }
 
 // UntilStop is a context that also ends when the server begins to stop, with a cause that says
@@ -35,8 +32,8 @@ func Stopping(ctx context.Context) bool {
 // to call end.
 func UntilStop(ctx context.Context) (until context.Context, end func()) {
 	until, cancel := context.WithCancelCause(ctx)
-	stop, ok := ctx.Value(stopKey{}).(context.Context)
-	if !ok {
+	stop := stopping.Of(ctx)
+	if stop == nil {
 		return until, func() { cancel(nil) }
 	}
 	ending := func() { cancel(fault.New(fault.Stopping, "The server is stopping. Try again when it has started.")) }

@@ -18,18 +18,7 @@ import (
 // that is a failure.
 func S3(t testing.TB) blob.S3 {
 	t.Helper()
-	program, err := exec.LookPath("versitygw")
-	if err != nil {
-		program = filepath.Join(build.Default.GOPATH, "bin", "versitygw")
-		_, err = os.Stat(program)
-	}
-	if err != nil {
-		// A skipped test must not pass for a tested one.
-		if os.Getenv("CI") != "" {
-			t.Fatal("there is no versitygw; run the tests with make test")
-		}
-		t.Skip("there is no versitygw; run the tests with make test")
-	}
+	program := testbed.Program(t, "versitygw", filepath.Join(build.Default.GOPATH, "bin", "versitygw"))
 	root := t.TempDir()
 	if err := os.Mkdir(filepath.Join(root, "attachments"), 0o700); err != nil {
 		t.Fatal(err)

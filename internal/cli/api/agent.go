@@ -14,7 +14,7 @@ import (
 
 // AgentPath is where the operators' API has an agent.
 func AgentPath(name, workspace string) string {
-	return InWorkspace("/ops/agents/"+url.PathEscape(name), workspace)
+	return InWorkspace(Path("/ops/agents/{}", name), workspace)
 }
 
 // InWorkspace adds the workspace to a path, if there is one.

@@ -1,10 +1,6 @@
 package api
 
-import (
-	"net/url"
-
-	"signalbox/internal/gate"
-)
+import "signalbox/internal/gate"
 
 // The verbs of a decision.
 const (
@@ -13,7 +9,7 @@ const (
 )
 
 // GatePath is where the operators' API has a gate.
-func GatePath(id string) string { return "/ops/gates/" + url.PathEscape(id) }
+func GatePath(id string) string { return Path("/ops/gates/{}", id) }
 
 // Decide votes at a gate; the verb is Approve or Reject.
 func Decide(id, verb string, d gate.Decision) Request { return Post(GatePath(id)+"/"+verb, d) }

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"io"
-	"net/url"
 	"strings"
 
 	"signalbox/internal/fault"
@@ -14,18 +13,32 @@ import (
 
 // Pages reads a list to its end. take gets each page and returns the cursor of the next, ""
 // after the last.
-func Pages[P any](ctx context.Context, c *Client, path string, query url.Values, take func(P) (next string)) error {
+func Pages[P any](ctx context.Context, c *Client, path string, query Query, take func(P) (next string)) error {
 	for {
 		var page P
-		if err := c.Call(ctx, Get(path+"?"+query.Encode()), &page); err != nil {
+		if err := c.Call(ctx, Find(path, query), &page); err != nil {
 			return err
 		}
 		next := take(page)
 		if next == "" {
 			return nil
 		}
-		query.Set("cursor", next)
+		query["cursor"] = next
 	}
+}
+
+// Collect reads a list to its end. of takes the rows and the cursor of the next page from a page. The
+// rows are not nil: --json prints an empty list as [], never as null.
+func Collect[P, T any](
+	ctx context.Context, c *Client, path string, query Query, of func(P) (rows []T, next string),
+) ([]T, error) {
+	all := []T{}
+	err := Pages(ctx, c, path, query, func(page P) string {
+		rows, next := of(page)
+		all = append(all, rows...)
+		return next
+	})
+	return all, err
 }
 
 // Events is a stream of server-sent events.

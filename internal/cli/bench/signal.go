@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -98,7 +97,7 @@ func (b *bench) rejectGates(ctx context.Context, agent, runs string, connections
 	c.HTTP.Transport = transport
 	b.Err.Print("rejecting the gates that were opened")
 	var rejected atomic.Int64
-	q := url.Values{"status": {"pending"}, "project": {"bench"}, "agent": {agent}, "limit": {fmt.Sprint(wire.MaxPage)}}
+	q := api.Query{"status": "pending", "project": "bench", "agent": agent, "limit": wire.MaxPage}
 	_ = api.Pages(ctx, c, "/ops/gates", q, func(page gate.GatePage) string { // what is left is counted
 		var rejecting errgroup.Group
 		rejecting.SetLimit(connections)

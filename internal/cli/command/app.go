@@ -157,6 +157,11 @@ func (a *App) WithJSON(c *cobra.Command) *cobra.Command {
 	return c
 }
 
+// Listing is a command `ls`, which takes no arguments and has the flag --json.
+func (a *App) Listing(short string) *cobra.Command {
+	return a.WithJSON(&cobra.Command{Use: "ls", Short: short, Args: NoArguments()})
+}
+
 // Show prints v as one line of JSON with --json, and as text otherwise. A command prints
 // nothing else to standard output, so that its JSON can be parsed.
 func (a *App) Show(v any, text func(w output.Printer)) error {

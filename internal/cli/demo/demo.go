@@ -206,9 +206,9 @@ func (d *story) makeWorkspace(ctx context.Context) error {
 // one with the name of an actor, whose keys and labels would be changed, or one with a
 // role in tasks, which would receive the demo's tasks.
 func (d *story) checkRoom(ctx context.Context) error {
-	q := url.Values{"limit": {"1000"}, "workspace": {d.workspace}}
+	q := api.Query{"limit": 1000, "workspace": d.workspace}
 	var page roster.AgentPage
-	if err := d.api.Call(ctx, api.Get("/ops/agents?"+q.Encode()), &page); err != nil {
+	if err := d.api.Call(ctx, api.Find("/ops/agents", q), &page); err != nil {
 		return err
 	}
 	for _, g := range page.Agents {

@@ -3,7 +3,6 @@ package demo
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"time"
 
 	"signalbox/internal/cli/api"
@@ -148,7 +147,7 @@ func (d *story) dispatch(ctx context.Context, j *job) error {
 // receive waits for a message about the task in an agent's inbox, and acknowledges it.
 func (d *story) receive(ctx context.Context, who string, kind amp.Type, j *job) (string, error) {
 	for after := int64(0); ; {
-		box, err := d.agents[who].task.Inbox(ctx, url.Values{"wait": {"30s"}, "after": {fmt.Sprint(after)}})
+		box, err := d.agents[who].task.Inbox(ctx, api.Query{"wait": "30s", "after": after})
 		if err != nil {
 			return "", err
 		}

@@ -80,7 +80,7 @@ func (f *asker) reportUninstall(ctx context.Context, file string) error {
 }
 
 func hookGone(file string) api.Request {
-	return api.Delete("/ops/hooks?" + url.Values{"file": {file}, "host": {kin.Host()}}.Encode())
+	return api.Delete(api.Query{"file": file, "host": kin.Host()}.At("/ops/hooks"))
 }
 
 // realFile is the file of settings as the server should look at it.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
@@ -20,14 +19,17 @@ import (
 	"signalbox/internal/wire"
 )
 
+// runPath is the path of a run in the API.
+func runPath(id string) string { return api.Path("/runs/{}", id) }
+
 // newLs lists runs.
 func newLs(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{Use: "ls", Short: "List runs, the newest first", Args: command.NoArguments()})
+	c := a.Listing("List runs, the newest first")
 	status := c.Flags().String("status", "", "only runs that are running, done or failed")
 	limit := c.Flags().Int("limit", 20, "how many at the most")
 	c.RunE = func(c *command.Command, _ []string) error {
-		q := url.Values{"limit": {fmt.Sprint(*limit)}, "status": {*status}}
-		return command.Ask(c.Context(), a, api.Get("/runs?"+q.Encode()), func(w output.Printer, page run.Page) {
+		q := api.Query{"limit": *limit, "status": *status}
+		return command.Ask(c.Context(), a, api.Find("/runs", q), func(w output.Printer, page run.Page) {
 			rows := output.Rows(page.Runs, func(r run.Run) []string {
 				// A table has one line for each run.
 				prompt, _, _ := strings.Cut(r.Prompt, "\n")
@@ -41,9 +43,6 @@ func newLs(a *command.App) *command.Command {
 	}
 	return c
 }
-
-// runPath is the path of a run in the API.
-func runPath(id string) string { return "/runs/" + url.PathEscape(id) }
 
 // newShow shows a run with its events.
 func newShow(a *command.App) *command.Command {

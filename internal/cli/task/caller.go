@@ -2,7 +2,6 @@ package task
 
 import (
 	"context"
-	"net/url"
 	"time"
 
 	"signalbox/internal/cli/api"
@@ -43,7 +42,7 @@ func (t *Caller) client() (*api.Client, error) {
 }
 
 // taskPath is where the API has a task.
-func taskPath(id string) string { return "/amp/tasks/" + url.PathEscape(id) }
+func taskPath(id string) string { return api.Path("/amp/tasks/{}", id) }
 
 // Find reads a task, with its messages if they are wanted.
 func (t *Caller) Find(ctx context.Context, id string, messages bool) (r amp.Record, err error) {
@@ -56,15 +55,15 @@ func (t *Caller) Find(ctx context.Context, id string, messages bool) (r amp.Reco
 }
 
 // Inbox reads the messages that wait for a role. Reading is not acknowledging.
-func (t *Caller) Inbox(ctx context.Context, query url.Values) (box task.Inbox, err error) {
-	err = t.Call(ctx, api.Get("/amp/messages?"+query.Encode()), &box)
+func (t *Caller) Inbox(ctx context.Context, query api.Query) (box task.Inbox, err error) {
+	err = t.Call(ctx, api.Find("/amp/messages", query), &box)
 	return box, err
 }
 
 // Role is the role that the key plays. The inbox knows it for agents and operators alike, which
 // /amp/me does not.
 func (t *Caller) Role(ctx context.Context) (amp.Role, error) {
-	box, err := t.Inbox(ctx, url.Values{"limit": {"1"}})
+	box, err := t.Inbox(ctx, api.Query{"limit": 1})
 	return box.To, err
 }
 
@@ -113,7 +112,7 @@ func (t *Caller) Escalate(ctx context.Context, taskID string, e Escalation) (ans
 
 // Ack acknowledges a message. An empty body accepts it; one with status and error refuses it.
 func (t *Caller) Ack(ctx context.Context, messageID string, body map[string]any) (answer task.Answer, err error) {
-	err = t.Call(ctx, api.Post("/amp/messages/"+url.PathEscape(messageID)+"/ack", body), &answer)
+	err = t.Call(ctx, api.Post(api.Path("/amp/messages/{}/ack", messageID), body), &answer)
 	return answer, err
 }
 

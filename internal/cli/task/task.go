@@ -19,7 +19,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -65,15 +64,13 @@ type commands struct{ Caller }
 
 // newLs is `ls`: the board, one line for each task.
 func (t *commands) newLs() *command.Command {
-	c := t.WithJSON(&command.Command{
-		Use: "ls", Short: "List tasks, most recently changed first", Args: command.NoArguments(),
-	})
+	c := t.Listing("List tasks, most recently changed first")
 	status := c.Flags().String("status", "", "only tasks of this status, such as executing or suspended")
 	limit := c.Flags().Int("limit", 100, "how many at the most")
 	c.RunE = func(c *command.Command, _ []string) error {
 		// The server orders, filters and counts; nothing is sorted here.
-		q := url.Values{"status": {*status}, "limit": {fmt.Sprint(*limit)}}
-		return command.Ask(c.Context(), t, api.Get("/amp/tasks?"+q.Encode()), func(w output.Printer, page task.Page) {
+		q := api.Query{"status": *status, "limit": *limit}
+		return command.Ask(c.Context(), t, api.Find("/amp/tasks", q), func(w output.Printer, page task.Page) {
 			rows := output.Rows(page.Tasks, func(r amp.Record) []string {
 				return []string{
 					r.TaskID, r.Status, r.Risk, fmt.Sprintf("%d/%d", r.Streak, r.Count), output.Since(r.UpdatedAt),
@@ -144,8 +141,8 @@ func (t *commands) newErrors() *command.Command {
 	})
 	about := c.Flags().String("task", "", "only about this task")
 	c.RunE = func(c *command.Command, _ []string) error {
-		q := url.Values{"task_id": {*about}}
-		return command.Ask(c.Context(), t, api.Get("/amp/errors?"+q.Encode()), func(w output.Printer, page task.ErrorPage) {
+		q := api.Query{"task_id": *about}
+		return command.Ask(c.Context(), t, api.Find("/amp/errors", q), func(w output.Printer, page task.ErrorPage) {
 			var rows [][]string
 			for _, e := range page.Errors {
 				id := ""
@@ -172,7 +169,7 @@ func (t *commands) newInbox() *command.Command {
 	to := c.Flags().String("to", "", "the role, for operators")
 	wait := c.Flags().Duration("wait", 0, "how long to wait for a message, 55s at most")
 	c.RunE = func(c *command.Command, _ []string) error {
-		box, err := t.Inbox(c.Context(), url.Values{"to": {*to}, "wait": {wait.String()}})
+		box, err := t.Inbox(c.Context(), api.Query{"to": *to, "wait": *wait})
 		if err != nil {
 			return err
 		}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"os/exec"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
 	"signalbox/internal/clock"
 	"signalbox/internal/fault"
@@ -73,7 +73,7 @@ const again = 2 * time.Second
 func (w *worker) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		// One message at a time: what is not taken stays for other workers of the role.
-		box, err := w.Inbox(ctx, url.Values{"to": {string(w.role)}, "wait": {pollFor}, "limit": {"1"}})
+		box, err := w.Inbox(ctx, api.Query{"to": w.role, "wait": pollFor, "limit": 1})
 		if fault.Is(err, fault.Unauthenticated) || fault.Is(err, fault.Forbidden) {
 			return err
 		}

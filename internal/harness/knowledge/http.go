@@ -21,7 +21,7 @@ func (b *Base) Routes() []wire.Route {
 		{
 			Method: "GET", Path: "/ops/knowledge",
 			Summary: "The knowledge of a workspace: all of it, or the best answers to a search",
-			Auth:    wire.Viewer, Query: list, Answer: KnowledgePage{}, Handle: wire.Answer(http.StatusOK, b.getPage),
+			Auth:    wire.Viewer, Query: list, Answer: KnowledgePage{}, Handle: wire.List(b.getPage),
 		},
 		{
 			Method: "POST", Path: "/ops/knowledge", Summary: "Add a fact with its source, or a snippet of a file",
@@ -40,14 +40,10 @@ func (b *Base) Routes() []wire.Route {
 }
 
 // getPage answers GET /ops/knowledge.
-func (b *Base) getPage(r *http.Request) (KnowledgePage, error) {
-	limit, err := wire.Limit(r)
-	if err != nil {
-		return KnowledgePage{}, err
-	}
+func (b *Base) getPage(r *http.Request, p wire.Paging) (KnowledgePage, error) {
 	q := r.URL.Query()
 	return b.Page(r.Context(), Filter{
-		Workspace: q.Get("workspace"), Search: q.Get("search"), Cursor: q.Get("cursor"), Limit: limit,
+		Workspace: q.Get("workspace"), Search: q.Get("search"), Cursor: p.Cursor, Limit: p.Limit,
 	})
 }
 

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"signalbox/internal/testbed"
 )
 
 func TestObjectsAreOrderedAsEachClientOrdersThem(t *testing.T) {
@@ -48,14 +50,7 @@ func TestObjectsAreOrderedAsEachClientOrdersThem(t *testing.T) {
 // independent runs another implementation over a list of JSON texts, one a line.
 func independent(t *testing.T, texts []string, program string, args ...string) []string {
 	t.Helper()
-	path, err := exec.LookPath(program)
-	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("there is no %s", program)
-		}
-		t.Skipf("there is no %s", program)
-	}
-	cmd := exec.CommandContext(t.Context(), path, args...)
+	cmd := exec.CommandContext(t.Context(), testbed.Program(t, program), args...)
 	cmd.Stdin = strings.NewReader(strings.Join(texts, "\n") + "\n")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()

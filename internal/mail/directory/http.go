@@ -39,7 +39,7 @@ func (d *Directory) Routes() []wire.Route {
 		},
 		{
 			Method: "GET", Path: "/v1/agents", Summary: "List the agents of the tenant", Query: append(page, wire.PageParams...),
-			Answer: AgentList{}, Handle: wire.Answer(http.StatusOK, d.getAgents),
+			Answer: AgentList{}, Handle: wire.List(d.getAgents),
 		},
 		{
 			Method: "GET", Path: "/v1/agents/resolve/{address}", Summary: "Find an agent by its address, or a short form of it",
@@ -174,18 +174,14 @@ func (d *Directory) takeRegistration(by roster.Identity, r *http.Request) (roste
 }
 
 // getAgents answers GET /v1/agents. The cursor is the name of the last agent.
-func (d *Directory) getAgents(r *http.Request) (AgentList, error) {
-	limit, err := wire.Limit(r)
-	if err != nil {
-		return AgentList{}, err
-	}
-	after, err := wire.ReadCursor(r, 1)
+func (d *Directory) getAgents(r *http.Request, p wire.Paging) (AgentList, error) {
+	after, err := wire.ParseCursor(p.Cursor, 1)
 	if err != nil {
 		return AgentList{}, err
 	}
 	q := r.URL.Query()
 	return d.List(r.Context(), roster.From(r.Context()),
-		Query{Tenant: q.Get("tenant"), Search: q.Get("search"), After: after[0], Limit: limit})
+		Query{Tenant: q.Get("tenant"), Search: q.Get("search"), After: after[0], Limit: p.Limit})
 }
 
 // postSuspend suspends the agent that the path names.

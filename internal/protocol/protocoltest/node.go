@@ -5,6 +5,7 @@
 package protocoltest
 
 import (
+	"context"
 	"log/slog"
 	"maps"
 	"strings"
@@ -172,6 +173,14 @@ func (c *Node) Apply(rules string) {
 func (c *Node) Entries(kinds ...string) []ledger.Entry {
 	c.T.Helper()
 	return c.base.Entries(kinds...)
+}
+
+// Pending are the gates that nobody has decided, a thousand at most.
+func (c *Node) Pending() []gate.Gate {
+	c.T.Helper()
+	all, _, err := c.Gates.List(context.Background(), gate.Filter{Status: gate.Pending}, nil, 1000)
+	c.must(err)
+	return all
 }
 
 // Newest is the newest entry of a kind.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -23,25 +24,13 @@ func amp() *Engine {
 // input (RUN-17). Amp's own document puts the prompt after --stream-json, which today's
 // build takes for an unknown command.
 func ampArgs(j Job) []string {
-	var args []string
-	switch {
-	case j.Resume.Latest:
-		args = append(args, "threads", "continue", "--last")
-	case j.Resume.Value != "":
-		args = append(args, "threads", "continue", j.Resume.Value)
-	}
-	if j.allowAll() {
-		args = append(args, "--dangerously-allow-all")
-	}
-	args = append(args, j.Guard...)
-	if mode := or(j.Override, j.Settings.Mode); mode != "" {
-		args = append(args, "--mode", mode)
-	}
-	args = append(args, "--stream-json")
+	stream := []string{"--stream-json"}
 	if j.Settings.StreamInput {
-		args = append(args, "--stream-json-input")
+		stream = append(stream, "--stream-json-input")
 	}
-	return append(args, "-x")
+	return slices.Concat(j.sessionOption([]string{"threads", "continue", "--last"}, "threads", "continue"),
+		j.allowAllOption("--dangerously-allow-all"), j.Guard, option("--mode", or(j.Override, j.Settings.Mode)),
+		stream, []string{"-x"})
 }
 
 // ampStream translates `amp --stream-json`.

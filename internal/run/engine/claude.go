@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -24,26 +25,14 @@ func claude() *Engine {
 // claudeArgs has no --input-format: with it, claude would expect messages of JSON on
 // standard input instead of the prompt.
 func claudeArgs(j Job) []string {
-	args := []string{"-p", "--output-format", "stream-json", "--verbose"}
-	switch {
-	case j.Resume.Latest:
-		args = append(args, "--continue")
-	case j.Resume.Value != "":
-		args = append(args, "--resume", j.Resume.Value)
-	}
-	if model := j.model(); model != "" {
-		args = append(args, "--model", model)
-	}
-	if j.Settings.Mode != "" {
-		args = append(args, "--permission-mode", j.Settings.Mode)
-	}
-	if j.allowAll() {
-		args = append(args, "--dangerously-skip-permissions")
-	}
+	var most string
 	if j.MaxUSD > 0 {
-		args = append(args, "--max-budget-usd", strconv.FormatFloat(j.MaxUSD, 'f', -1, 64))
+		most = strconv.FormatFloat(j.MaxUSD, 'f', -1, 64)
 	}
-	return append(args, j.Guard...)
+	return slices.Concat([]string{"-p", "--output-format", "stream-json", "--verbose"},
+		j.sessionOption([]string{"--continue"}, "--resume"), option("--model", j.model()),
+		option("--permission-mode", j.Settings.Mode), j.allowAllOption("--dangerously-skip-permissions"),
+		option("--max-budget-usd", most), j.Guard)
 }
 
 // claudeStream translates `claude -p --output-format stream-json --verbose`.

@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -26,24 +27,13 @@ func codex() *Engine {
 // codexArgs turns notifications off, since they would start a program of the person's
 // configuration. The dash at the end makes codex read the prompt from standard input.
 func codexArgs(j Job) []string {
-	args := []string{"-c", "notify=[]"}
-	if model := j.model(); model != "" {
-		args = append(args, "--model", model)
+	sandbox := option("--sandbox", j.Settings.Mode)
+	if j.allowAll() {
+		sandbox = []string{"--dangerously-bypass-approvals-and-sandbox"}
 	}
-	args = append(args, "exec", "--json", "--skip-git-repo-check", "--color=never")
-	switch {
-	case j.allowAll():
-		args = append(args, "--dangerously-bypass-approvals-and-sandbox")
-	case j.Settings.Mode != "":
-		args = append(args, "--sandbox", j.Settings.Mode)
-	}
-	switch {
-	case j.Resume.Latest:
-		args = append(args, "resume", "--last")
-	case j.Resume.Value != "":
-		args = append(args, "resume", j.Resume.Value)
-	}
-	return append(args, "-")
+	return slices.Concat([]string{"-c", "notify=[]"}, option("--model", j.model()),
+		[]string{"exec", "--json", "--skip-git-repo-check", "--color=never"}, sandbox,
+		j.sessionOption([]string{"resume", "--last"}, "resume"), []string{"-"})
 }
 
 // codexStream translates `codex exec --json`.
@@ -55,13 +45,7 @@ type codexStream struct {
 
 // begin has no more to tell than the model that was asked for: codex does not name its
 // own.
-func (c *codexStream) begin(s *Stream) {
-	meta := map[string]any{}
-	if s.usage.Model != "" {
-		meta["model"] = s.usage.Model
-	}
-	s.begin(s.engine.title, meta)
-}
+func (c *codexStream) begin(s *Stream) { s.beginWithModel() }
 
 // end takes a silent exit for success if there was a session: codex may leave with its
 // work done and without the end of the turn (RUN-25).

@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"regexp"
+	"slices"
 )
 
 // gemini is Google's Gemini CLI.
@@ -26,37 +27,20 @@ func gemini() *Engine {
 // geminiArgs has --skip-trust, because a run has no terminal on which somebody could
 // trust the folder.
 func geminiArgs(j Job) []string {
-	var args []string
-	switch {
-	case j.Resume.Latest:
-		args = append(args, "--resume", "latest")
-	case j.Resume.Value != "":
-		args = append(args, "--resume", j.Resume.Value)
+	mode := j.Settings.Mode
+	if j.allowAll() {
+		mode = "yolo"
 	}
-	args = append(args, "--output-format", "stream-json")
-	if model := j.model(); model != "" {
-		args = append(args, "--model", model)
-	}
-	switch {
-	case j.allowAll():
-		args = append(args, "--approval-mode", "yolo")
-	case j.Settings.Mode != "":
-		args = append(args, "--approval-mode", j.Settings.Mode)
-	}
-	return append(args, "--skip-trust")
+	return slices.Concat(j.sessionOption([]string{"--resume", "latest"}, "--resume"),
+		[]string{"--output-format", "stream-json"}, option("--model", j.model()), option("--approval-mode", mode),
+		[]string{"--skip-trust"})
 }
 
 // geminiStream translates `gemini --output-format stream-json`.
 type geminiStream struct{ noResult }
 
 // begin names the model, which init has told.
-func (g *geminiStream) begin(s *Stream) {
-	meta := map[string]any{}
-	if s.usage.Model != "" {
-		meta["model"] = s.usage.Model
-	}
-	s.begin(s.engine.title, meta)
-}
+func (g *geminiStream) begin(s *Stream) { s.beginWithModel() }
 
 // line takes one line. Text comes in pieces, which are joined.
 func (g *geminiStream) line(s *Stream, v value) {

@@ -1,6 +1,9 @@
 package engine
 
-import "regexp"
+import (
+	"regexp"
+	"slices"
+)
 
 // opencode is the OpenCode CLI.
 func opencode() *Engine {
@@ -18,23 +21,8 @@ func opencode() *Engine {
 // opencodeArgs leave the prompt to standard input. Without --auto, opencode rejects
 // what needs permission.
 func opencodeArgs(j Job) []string {
-	args := []string{"run", "--format", "json"}
-	switch {
-	case j.Resume.Latest:
-		args = append(args, "--continue")
-	case j.Resume.Value != "":
-		args = append(args, "--session", j.Resume.Value)
-	}
-	if model := j.model(); model != "" {
-		args = append(args, "--model", model)
-	}
-	if j.Settings.Mode != "" {
-		args = append(args, "--agent", j.Settings.Mode)
-	}
-	if j.allowAll() {
-		args = append(args, "--auto")
-	}
-	return args
+	return slices.Concat([]string{"run", "--format", "json"}, j.sessionOption([]string{"--continue"}, "--session"),
+		option("--model", j.model()), option("--agent", j.Settings.Mode), j.allowAllOption("--auto"))
 }
 
 // opencodeStream translates `opencode run --format json`.
@@ -44,13 +32,7 @@ type opencodeStream struct {
 }
 
 // begin names the model that was asked for.
-func (o *opencodeStream) begin(s *Stream) {
-	meta := map[string]any{}
-	if s.usage.Model != "" {
-		meta["model"] = s.usage.Model
-	}
-	s.begin(s.engine.title, meta)
-}
+func (o *opencodeStream) begin(s *Stream) { s.beginWithModel() }
 
 // end takes a silent exit for success if a step was finished (RUN-25).
 func (o *opencodeStream) end(s *Stream) (bool, string) {

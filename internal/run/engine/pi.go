@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -27,20 +28,8 @@ func pi() *Engine {
 // piArgs leave the choice of the session file to pi; its id is in the first line of the
 // stream.
 func piArgs(j Job) []string {
-	args := []string{"--print", "--mode", "json"}
-	if j.Settings.Mode != "" {
-		args = append(args, "--provider", j.Settings.Mode)
-	}
-	if model := j.model(); model != "" {
-		args = append(args, "--model", model)
-	}
-	switch {
-	case j.Resume.Latest:
-		args = append(args, "--continue")
-	case j.Resume.Value != "":
-		args = append(args, "--session", j.Resume.Value)
-	}
-	return args
+	return slices.Concat([]string{"--print", "--mode", "json"}, option("--provider", j.Settings.Mode),
+		option("--model", j.model()), j.sessionOption([]string{"--continue"}, "--session"))
 }
 
 // piStream translates `pi --print --mode json`.

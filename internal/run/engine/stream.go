@@ -125,6 +125,15 @@ func (s *Stream) begin(title string, meta map[string]any) {
 	s.emitStarted(title, meta)
 }
 
+// beginWithModel begins for a CLI that has no more to tell than the model.
+func (s *Stream) beginWithModel() {
+	meta := map[string]any{}
+	if s.usage.Model != "" {
+		meta["model"] = s.usage.Model
+	}
+	s.begin(s.engine.title, meta)
+}
+
 // emitStarted emits started, again if there is more to tell about the run (RUN-3).
 func (s *Stream) emitStarted(title string, meta map[string]any) {
 	all := map[string]any{}

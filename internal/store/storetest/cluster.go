@@ -32,10 +32,7 @@ func NewCluster(t testing.TB) *Cluster {
 	t.Helper()
 	bin := os.Getenv("SIGNALBOX_TEST_PGBIN")
 	if bin == "" {
-		if os.Getenv("CI") != "" {
-			t.Fatal("there is no PostgreSQL; run the tests with make test")
-		}
-		t.Skip("there is no PostgreSQL; run the tests with make test")
+		testbed.Missing(t, "there is no PostgreSQL; run the tests with make test")
 	}
 	dir, err := os.MkdirTemp("", "signalbox-cluster-") //nolint:usetesting // PostgreSQL's user has to reach it
 	if err != nil {

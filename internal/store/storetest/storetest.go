@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"signalbox/internal/store"
+	"signalbox/internal/testbed"
 )
 
 // Each runs fn as a parallel subtest for each database, with the address of an empty
@@ -46,10 +47,7 @@ func Postgres(t testing.TB) string {
 	t.Helper()
 	address := os.Getenv("SIGNALBOX_TEST_POSTGRES")
 	if address == "" {
-		if os.Getenv("CI") != "" {
-			t.Fatal("there is no PostgreSQL; run the tests with make test")
-		}
-		t.Skip("there is no PostgreSQL; run the tests with make test")
+		testbed.Missing(t, "there is no PostgreSQL; run the tests with make test")
 	}
 	return Schema(t, address)
 }
@@ -111,6 +109,29 @@ func Open(t testing.TB, address string, sets ...store.Migrations) *store.DB {
 		t.Fatal(err)
 	}
 	return db
+}
+
+// Plan is how SQLite answers a query, a line for each step.
+func Plan(t testing.TB, db *store.DB, query string, args ...any) string {
+	t.Helper()
+	rows, err := db.Read.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+query, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = rows.Close() }()
+	var plan strings.Builder
+	for rows.Next() {
+		var id, parent, unused int64
+		var line string
+		if err := rows.Scan(&id, &parent, &unused, &line); err != nil {
+			t.Fatal(err)
+		}
+		plan.WriteString(line + " \n")
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return plan.String()
 }
 
 // Strings is what a query finds, which selects one column of text.

@@ -75,12 +75,7 @@ type Unsent struct {
 
 // FindPlan finds the plan of a dispatch, nil if there is none.
 func (t *Task) FindPlan(msgID string) *Plan {
-	for i := range t.Plans {
-		if t.Plans[i].MsgID == msgID {
-			return &t.Plans[i]
-		}
-	}
-	return nil
+	return find(t.Plans, func(p *Plan) bool { return p.MsgID == msgID })
 }
 
 // limits are what a dispatch forbids and prescribes, as one text to compare.

@@ -273,35 +273,28 @@ func (t *Task) hasTurn(role Role) bool {
 	})
 }
 
-// findSubtask finds the first subtask for which is holds, nil if there is none. The pointer is
-// into t.Subtasks, so appending to that invalidates it.
-func (t *Task) findSubtask(is func(*Subtask) bool) *Subtask {
-	for i := range t.Subtasks {
-		if is(&t.Subtasks[i]) {
-			return &t.Subtasks[i]
+// find is the first of a list for which is holds, nil if there is none. The pointer is into the list,
+// so appending to that invalidates it.
+func find[T any](list []T, is func(*T) bool) *T {
+	for i := range list {
+		if is(&list[i]) {
+			return &list[i]
 		}
 	}
 	return nil
 }
 
+// findSubtask finds the first subtask for which is holds, nil if there is none.
+func (t *Task) findSubtask(is func(*Subtask) bool) *Subtask { return find(t.Subtasks, is) }
+
 // findAwaited finds a message that waits for its ack, nil if it does not wait.
 func (t *Task) findAwaited(msgID string) *Awaited {
-	for i := range t.Awaiting {
-		if t.Awaiting[i].MsgID == msgID {
-			return &t.Awaiting[i]
-		}
-	}
-	return nil
+	return find(t.Awaiting, func(a *Awaited) bool { return a.MsgID == msgID })
 }
 
 // findEscalation finds an open escalation, nil if there is none with the id.
 func (t *Task) findEscalation(escalation string) *Opened {
-	for i := range t.Open {
-		if t.Open[i].ID == escalation {
-			return &t.Open[i]
-		}
-	}
-	return nil
+	return find(t.Open, func(o *Opened) bool { return o.ID == escalation })
 }
 
 // text is the whole state as JSON, to compare two states.

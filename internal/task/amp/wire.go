@@ -318,20 +318,15 @@ func ReadMessage(raw []byte, p Policy) (m *Message, warnings []Problem, refusal 
 	var payload any
 	switch m.Type {
 	case TypeDispatch:
-		m.Dispatch = new(Dispatch)
-		payload = m.Dispatch
+		payload = made(&m.Dispatch)
 	case TypeResult:
-		m.Result = new(Result)
-		payload = m.Result
+		payload = made(&m.Result)
 	case TypeRequest:
-		m.Request = new(Request)
-		payload = m.Request
+		payload = made(&m.Request)
 	case TypeVerdict:
-		m.Verdict = new(Verdict)
-		payload = m.Verdict
+		payload = made(&m.Verdict)
 	default:
-		m.Escalation = new(Escalation)
-		payload = m.Escalation
+		payload = made(&m.Escalation)
 	}
 	if refusal := decode(m.Payload, payload); refusal != nil {
 		return nil, nil, refusal
@@ -342,6 +337,12 @@ func ReadMessage(raw []byte, p Policy) (m *Message, warnings []Problem, refusal 
 		return nil, nil, &Refusal{LayerSemantic, c.problems}
 	}
 	return m, c.warnings, nil
+}
+
+// made sets what p points to to a new value, and returns that.
+func made[T any](p **T) *T {
+	*p = new(T)
+	return *p
 }
 
 // ReadAck takes an ack through the layers that need nothing but the ack.

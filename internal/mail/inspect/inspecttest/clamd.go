@@ -21,17 +21,7 @@ const Virus = "this text is what the test takes for a virus"
 // installs, the test is skipped; under CI that is a failure.
 func Start(t testing.TB, more string) inspect.Clam {
 	t.Helper()
-	program, err := exec.LookPath("clamd")
-	if err != nil {
-		program = "/usr/sbin/clamd"
-		_, err = os.Stat(program)
-	}
-	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal("there is no clamd; run the tests with make test")
-		}
-		t.Skip("there is no clamd; run the tests with make test")
-	}
+	program := testbed.Program(t, "clamd", "/usr/sbin/clamd")
 	dir, err := os.MkdirTemp("", "clam") //nolint:usetesting // the path of a socket has to be short
 	if err != nil {
 		t.Fatal(err)
