@@ -1,5 +1,5 @@
-// Package roster keeps the identities: workspaces, the agents in them, the owners who
-// may register agents, the operators who answer for them, and the keys by which callers
+// Package roster keeps the identities: workspaces, the agents in them, the users on whose
+// behalf agents act, the operators who answer for them, and the keys by which callers
 // authenticate. It also keeps when an agent was last seen, and its rate limits.
 //
 // # Who is who
@@ -19,7 +19,7 @@
 // # State
 //
 // All state follows from ledger entries (state.go). The service (agents.go, keys.go,
-// operators.go, owners.go) checks and appends, and never writes a table. Two things
+// operators.go, users.go) checks and appends, and never writes a table. Two things
 // are not state: presence, which is bookkeeping beside the ledger (presence.go), and
 // rate limits, which each node counts for itself in memory (limit.go), so that an
 // agent that calls N nodes may do N times as much.
