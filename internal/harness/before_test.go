@@ -12,13 +12,13 @@ import (
 	"signalbox/internal/harness"
 	"signalbox/internal/secret/secrettest"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // context opens the gate of a command in a session and is what led to it; the gate is rejected after.
 func (n *node) context(c *harness.Conn, session, command string) map[string]string {
 	n.T.Helper()
-	n.ask(c, "pre_action", session, bash(command))
-	g := n.vote(gate.Ballot{Note: "no"})
+	g := n.asked(c, "pre_action", session, bash(command), gate.Ballot{Note: "no"})
 	all := map[string]string{}
 	for _, part := range g.Context {
 		all[part.Name] = part.Value
@@ -26,9 +26,19 @@ func (n *node) context(c *harness.Conn, session, command string) map[string]stri
 	return all
 }
 
+// asked is the gate of a step that waits for a person, who votes meanwhile.
+func (n *node) asked(c *harness.Conn, typ, session string, payload any, b gate.Ballot) gate.Gate {
+	n.T.Helper()
+	done := make(chan answer, 1)
+	go func() { done <- n.ask(c, typ, session, payload) }()
+	g := n.vote(b)
+	testbed.Receive(n.T, "the answer", done)
+	return g
+}
+
 func TestAGateOfASessionShowsWhatLedToIt(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
-		n, c := startSoon(t, address, 400*time.Millisecond, gateBash+
+		n, c := startSoon(t, address, 10*time.Second, gateBash+
 			`  - {name: no-curl, on: [action], when: event.tool == "curl", then: block, reason: No.}`+"\n")
 		token := "ghp_" + secrettest.Alnum(36)
 		n.ask(c, "pre_prompt", "s1", map[string]any{"prompt": "An older one"})
@@ -70,10 +80,10 @@ func TestAGateOfASessionShowsWhatLedToIt(t *testing.T) {
 
 func TestAPromptThatWaitsIsNotWhatLedToItself(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
-		n, c := startSoon(t, address, 400*time.Millisecond, "\nrules:\n  - {name: look, on: [prompt], then: gate}\n")
+		n, c := startSoon(t, address, 10*time.Second, "\nrules:\n  - {name: look, on: [prompt], then: gate}\n")
 		for _, prompt := range []string{"One", "Two"} {
-			n.ask(c, "pre_prompt", "s", map[string]any{"prompt": prompt})
-			if g := n.vote(gate.Ballot{Approve: true}); g.ProposedAction != prompt ||
+			said := map[string]any{"prompt": prompt}
+			if g := n.asked(c, "pre_prompt", "s", said, gate.Ballot{Approve: true}); g.ProposedAction != prompt ||
 				prompt == "Two" && (len(g.Context) != 1 || g.Context[0].Value != "held: pre_prompt: One") {
 				t.Errorf("%+v", g)
 			}
