@@ -73,6 +73,7 @@ type Event struct {
 	Priority       string         `json:"priority,omitempty"`
 	External       bool           `json:"external,omitempty"`
 	QueryType      string         `json:"query_type,omitempty"`
+	Tier           Tier           `json:"tier,omitempty"`
 
 	facts   *facts.Facts // see Facts
 	secrets []string     // see Secrets

@@ -73,6 +73,7 @@ var eventFields = map[string]field[Event]{
 	"thread":          {cel.StringType, func(e *Event) any { return types.String(e.Thread) }},
 	"priority":        {cel.StringType, func(e *Event) any { return types.String(e.Priority) }},
 	"query_type":      {cel.StringType, func(e *Event) any { return types.String(e.QueryType) }},
+	"tier":            {cel.StringType, func(e *Event) any { return types.String(e.Tier) }},
 	"external":        {cel.BoolType, func(e *Event) any { return types.Bool(e.External) }},
 
 	// Facts, which are found when the first rule reads one.
@@ -116,6 +117,7 @@ var counters = map[string]*cel.Type{
 	"signals":    cel.IntType,
 	"messages":   cel.IntType,
 	"tasks":      cel.IntType,
+	"allowed":    cel.IntType,
 	"blocks":     cel.IntType,
 	"defers":     cel.IntType,
 	"gates":      cel.IntType,

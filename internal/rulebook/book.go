@@ -1,6 +1,7 @@
 package rulebook
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -31,6 +32,11 @@ type Book struct {
 	kinds   []string // of readers
 	replays chan struct{}
 	parsed  atomic.Pointer[policy.Policy]
+	pending pending
+
+	// UserOf is the user whose agent one with an id is, "" if it is nobody's. Counters of the scope user are kept
+	// by it. Set it before Run; nil says that there are no users.
+	UserOf func(agentID string) string
 
 	mu      sync.RWMutex
 	inForce inForce
@@ -62,23 +68,47 @@ func New(db *store.DB, l *ledger.Ledger, r *roster.Roster, now func() time.Time,
 
 // Decide asks the policy in force about what an agent is about to do. It waits for nothing
 // and writes nothing: the caller appends the record in the transaction of what follows from
-// the decision. A decision that is not recorded cannot be counted, replayed or proved.
+// the decision, after Recheck. A decision that is not recorded cannot be counted, replayed or
+// proved.
 func (b *Book) Decide(ctx context.Context, who roster.Identity, event policy.Event) Decision {
 	b.mu.RLock()
 	in := b.inForce
 	b.mu.RUnlock()
-	event.Read()                                    // so that what the arguments say is recorded too
-	now := b.now().UTC().Truncate(time.Microsecond) // as it is recorded
-	recent := &countReader{at: in.recent, agent: who.ID, tool: event.Tool, session: event.Session, now: now}
-	agent := policy.Agent{
-		Name: who.Name, Address: who.Address, Workspace: who.Workspace, Trust: who.Trust,
-		Labels: who.Labels, Suspended: who.Suspended,
+	event.Read() // so that what the arguments say is recorded too
+	event.Tier = cmp.Or(event.Tier, policy.API)
+	r := Record{
+		Policy: in.number, AgentID: who.ID, User: b.userOf(who.ID), Tier: event.Tier,
+		Agent: policy.Agent{
+			Name: who.Name, Address: who.Address, Workspace: who.Workspace, Trust: who.Trust,
+			Labels: who.Labels, Suspended: who.Suspended,
+		},
+		Now: b.now().UnixMicro(), Event: &event,
 	}
-	v := decide(ctx, in.policy, policy.Input{Event: event, Agent: agent, Now: now, Recent: recent})
-	return Decision{v, Record{
-		Policy: in.number, Then: v.Action, Rule: v.Rule, Reason: v.Reason, Failed: v.Failed, Shadow: v.Shadow,
-		AgentID: who.ID, Agent: agent, Now: now.UnixMicro(), Recent: recent.seen, Event: &event,
-	}}
+	return r.decide(ctx, b, in.policy, &countReader{at: in.recent})
+}
+
+// decide asks a policy about what a record says of an event, and fills in the rest of the record. recent has the place
+// where counters are read, and nothing else yet.
+func (r Record) decide(ctx context.Context, b *Book, p *policy.Policy, recent *countReader) Decision {
+	now := time.UnixMicro(r.Now).UTC()
+	recent.of, recent.now = r.belongs(), now
+	v := decide(ctx, p, policy.Input{Event: *r.Event, Agent: r.Agent, Now: now, Recent: recent})
+	r.Then, r.Rule, r.Reason, r.Failed, r.Shadow, r.Recent = v.Action, v.Rule, v.Reason, v.Failed, v.Shadow, recent.seen
+	d := Decision{Verdict: v, Record: r}
+	if recent.seen != nil {
+		event := *r.Event // the caller may change the one in its record
+		d.basis = &basis{book: b, policy: p, recent: recent, record: r}
+		d.basis.record.Event = &event
+	}
+	return d
+}
+
+// userOf is the user whose agent this is, "" for none.
+func (b *Book) userOf(agentID string) string {
+	if b.UserOf == nil {
+		return ""
+	}
+	return b.UserOf(agentID)
 }
 
 // decide is the only path to a verdict, live and in a replay, so that both treat suspended
@@ -120,13 +150,12 @@ func (b *Book) Run(ctx context.Context) error {
 // follow counts entries until another version is applied, or the tables were rebuilt; then
 // the caller loads again.
 func (b *Book) follow(ctx context.Context, seq int64) {
-	recent := b.inForce.recent // only this goroutine changes it
+	recent := b.inForce.recent // only this goroutine changes inForce
 	for e := range b.ledger.Follow(ctx, seq) {
-		recent.seq = e.Seq
+		b.count(recent, &e)
 		if e.Kind == applied || strings.HasPrefix(e.Kind, "state.") {
 			return
 		}
-		b.count(recent, &e)
 	}
 }
 
@@ -157,9 +186,9 @@ func (b *Book) load(ctx context.Context) (seq int64, err error) {
 		if err := b.fill(ctx, next.recent, seq); err != nil {
 			return 0, err
 		}
-		next.recent.seq = seq
+		next.recent.add(seq, nil, time.Time{})
 	}
-	seq = next.recent.seq
+	seq = next.recent.upTo()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.inForce = next
@@ -218,7 +247,7 @@ func (b *Book) fill(ctx context.Context, t *tally, seq int64) error {
 			return p.err
 		}
 		for i := range p.entries {
-			t.add(p.entries[i].reading.facts(), p.entries[i].entry.At)
+			t.add(p.entries[i].entry.Seq, p.entries[i].reading.facts(), p.entries[i].entry.At)
 		}
 	}
 	return ctx.Err()
@@ -226,9 +255,14 @@ func (b *Book) fill(ctx context.Context, t *tally, seq int64) error {
 
 // count adds what an entry says.
 func (b *Book) count(t *tally, e *ledger.Entry) {
-	if len(t.counts) > 0 && b.readers[e.Kind] != nil {
-		t.add(b.readEntry(e).reading.facts(), e.At)
+	if e.Seq <= t.upTo() {
+		return
 	}
+	var facts []Fact
+	if len(t.counts) > 0 && b.readers[e.Kind] != nil {
+		facts = b.readEntry(e).reading.facts()
+	}
+	t.add(e.Seq, facts, e.At)
 }
 
 // Policy is the policy in force with its number, nil if there is none that can be read. It is
