@@ -96,7 +96,7 @@ func (x *exchange) reserve(d rulebook.Decision) (rulebook.Decision, error) {
 	if !d.Counted() {
 		return d, nil
 	}
-	_ = x.decisionEntry(d) // cuts what is too long, before the transaction
+	d.Record.Event = x.cut(*d.Record.Event) // before the transaction
 	exact := d
 	err := x.p.core.Ledger.Write(context.WithoutCancel(x.r.Context()), func(tx *ledger.Tx) (err error) {
 		if exact, err = d.Recheck(tx); err == nil {

@@ -105,7 +105,7 @@ func (x *exchange) reserveStrictest(all []decidedRequest, worst *rulebook.Decisi
 	if !slices.ContainsFunc(all, func(one decidedRequest) bool { return one.Counted() }) {
 		return nil
 	}
-	_ = x.decisionEntry(*worst) // cuts what is too long, before the transaction
+	worst.Record.Event = x.cut(*worst.Record.Event) // before the transaction
 	var exact rulebook.Decision
 	at := 0
 	err := x.p.core.Ledger.Write(context.WithoutCancel(x.r.Context()), func(tx *ledger.Tx) (err error) {
@@ -182,7 +182,12 @@ const maxCallRecorded = 4 << 20
 // decisionEntry is the entry of a decision. A large request is cut to the beginning of its text, and
 // its payload is left out. Call it while the request is in memory.
 func (x *exchange) decisionEntry(d rulebook.Decision) ledger.Event {
-	e := d.Record.Event
+	d.Record.Event = x.cut(*d.Record.Event)
+	return d.Entry(x.who, x.fp, x.trace())
+}
+
+// cut is an event as the record of its decision keeps it.
+func (x *exchange) cut(e policy.Event) *policy.Event {
 	if e.Point == policy.OnPrompt && e.Text == "" {
 		e.Text = promptText(x.q.body)
 	}
@@ -195,7 +200,7 @@ func (x *exchange) decisionEntry(d rulebook.Decision) ledger.Event {
 		e.Text = strings.ToValidUTF8(e.Text[:maxCallRecorded], "")
 	}
 	e.Complete()
-	return d.Entry(x.who, x.fp, x.trace())
+	return &e
 }
 
 // recordDecision writes a decision to the ledger and waits for it. It is not interrupted when the

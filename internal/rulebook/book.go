@@ -96,9 +96,7 @@ func (r Record) decide(ctx context.Context, b *Book, p *policy.Policy, recent *c
 	r.Then, r.Rule, r.Reason, r.Failed, r.Shadow, r.Recent = v.Action, v.Rule, v.Reason, v.Failed, v.Shadow, recent.seen
 	d := Decision{Verdict: v, Record: r}
 	if recent.seen != nil {
-		event := *r.Event // the caller may change the one in its record
 		d.basis = &basis{book: b, policy: p, recent: recent, record: r}
-		d.basis.record.Event = &event
 	}
 	return d
 }

@@ -70,8 +70,8 @@ func (d Decision) Recheck(tx *ledger.Tx) (Decision, error) {
 func (b *basis) holds(pending *tally) bool {
 	exact := *b.recent
 	exact.pending = pending
-	for _, c := range exact.read {
-		if was, _ := exact.seen.Find(c.What, c.Window); exact.count(c.What, c.Window) != was {
+	for _, c := range exact.at.counts {
+		if was, read := exact.seen.Find(c.What, c.Window); read && exact.count(c.What, c.Window) != was {
 			return false
 		}
 	}

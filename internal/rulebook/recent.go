@@ -202,7 +202,6 @@ type countReader struct {
 	of      Belongs
 	now     time.Time
 	seen    policy.Counts
-	read    []policy.Count // the counters in seen
 }
 
 // Count implements policy.Recent.
@@ -212,7 +211,6 @@ func (l *countReader) Count(what string, window time.Duration) float64 {
 		l.seen = policy.Counts{}
 	}
 	l.seen.Set(what, window, n)
-	l.read = append(l.read, policy.Count{What: what, Window: window})
 	return n
 }
 

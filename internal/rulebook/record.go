@@ -30,7 +30,7 @@ type Record struct {
 	Now     int64           `json:"now"`             // microseconds
 	Recent  policy.Counts   `json:"recent,omitzero"` // the counters that rules looked at
 	// Event is left out where the entry's body holds it in another form, which a
-	// Reader knows.
+	// Reader knows. What it points to is shared with Recheck, and not to be changed.
 	Event *policy.Event `json:"event,omitzero"`
 }
 
