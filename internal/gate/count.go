@@ -17,7 +17,9 @@ func Readers() map[string]rulebook.Reader {
 		if err := e.Decode(&b); err != nil || b.Status != Rejected || b.Cause == ByEnd {
 			return rulebook.Reading{}, err
 		}
-		return rulebook.Reading{Facts: []rulebook.Fact{{Agent: b.Agent, What: "rejections", N: 1}}}, nil
+		return rulebook.Reading{Facts: []rulebook.Fact{{
+			Belongs: rulebook.Belongs{Agent: b.Agent}, What: "rejections", N: 1,
+		}}}, nil
 	}}
 }
 

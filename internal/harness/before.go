@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"slices"
@@ -29,13 +30,27 @@ type said struct {
 	Run    string `json:"run"`
 }
 
-// metadata is what the event says of itself, as far as gates show it.
-func (e *Event) metadata() said {
-	var event struct {
-		Metadata said `json:"metadata"`
+// metadata is what the event says of itself, as far as we look at it.
+func (e *Event) metadata() (s said) {
+	if len(e.meta) > 0 {
+		_ = wire.UnmarshalPart(e.meta, &s) // it is the agent's own; of another form it says nothing
 	}
-	_ = wire.UnmarshalPart(e.Raw, &event) // metadata is the agent's own; of another form it says nothing
-	return event.Metadata
+	return s
+}
+
+// tier is who waits for the answer to the event. Depth and run are what the agent's hooks say of it.
+func (e *Event) tier() policy.Tier {
+	run := e.text("run_id")
+	if run == "" && bytes.Contains(e.meta, []byte(`"run"`)) { // few have it, and decoding takes time
+		run = e.metadata().Run
+	}
+	switch {
+	case e.Depth > 0:
+		return policy.Subagent
+	case run != "":
+		return policy.Background
+	}
+	return policy.Interactive
 }
 
 // contextOf is what led to a gate: the last prompt of the session, the branch that the agent works on,

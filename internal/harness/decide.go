@@ -8,6 +8,7 @@ import (
 
 	"signalbox/internal/policy"
 	"signalbox/internal/roster"
+	"signalbox/internal/rulebook"
 	"signalbox/internal/wire"
 )
 
@@ -101,7 +102,20 @@ func (h *Harness) evaluateSafely(ctx context.Context, c *Conn, who roster.Identi
 func (h *Harness) evaluate(ctx context.Context, c *Conn, who roster.Identity, e *Event) (wire.Raw, error) {
 	key := keyOf(e.Session)
 	h.openSession(who, key)
-	d := h.core.Book.Decide(ctx, who, e.policyEvent(traceOf(who.ID, key)))
+	var answer wire.Raw
+	first := h.core.Book.Decide(ctx, who, e.policyEvent(traceOf(who.ID, key)))
+	err := rulebook.Settle(first, func(d rulebook.Decision) (err error) {
+		answer, err = h.takeDecided(ctx, c, who, e, d)
+		return err
+	})
+	return answer, err
+}
+
+// takeDecided records a verdict, and answers with it or with what a person decides. With *rulebook.Stale nothing was
+// written.
+func (h *Harness) takeDecided(ctx context.Context, c *Conn, who roster.Identity, e *Event, d rulebook.Decision) (
+	wire.Raw, error,
+) {
 	v := d.Verdict
 	if v.Action == policy.Gate {
 		// These have no word for "a person will decide", so they are answered at once.
@@ -120,7 +134,7 @@ func (h *Harness) evaluate(ctx context.Context, c *Conn, who roster.Identity, e 
 		return nil, err
 	}
 	s.Answer, s.Handler = answer, byHandler
-	if err := h.recordStep(ctx, who, e, kindOf(v.Action), s); err != nil {
+	if err := h.recordStep(ctx, who, e, kindOf(v.Action), s, d); err != nil {
 		return nil, err
 	}
 	if v.Failed {

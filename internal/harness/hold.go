@@ -93,7 +93,7 @@ func (h *Harness) openGate(ctx context.Context, s *heldStep, past string) (*gate
 	spec := s.decision.Gate
 	b := h.stepOf(s.conn, s.who, s.Event, s.decision)
 	b.Gate, b.Digest, b.GoodFor, b.Uses = gate.NewID(), s.asked.Digest, spec.GoodFor.Microseconds(), int64(spec.Uses)
-	body, err := b.encode(s.Raw)
+	encoded, err := b.encode(s.Raw)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,11 @@ func (h *Harness) openGate(ctx context.Context, s *heldStep, past string) (*gate
 	}
 	trace := traceOf(s.who.ID, s.session)
 	var stands *gate.Approval
-	err = h.commit(ctx, func(tx *ledger.Tx) (err error) {
+	err = h.commit(ctx, func(tx *ledger.Tx) error {
+		body, err := b.exact(tx, s.decision, encoded)
+		if err != nil {
+			return err
+		}
 		stands, err = b.approval(s.session).Open(tx, past, func() {
 			tx.Append(ledger.Event{
 				Workspace: s.who.Workspace, Kind: kindHeld, Actor: s.who.Actor(), Subject: s.subject(),

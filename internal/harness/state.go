@@ -140,7 +140,7 @@ func (e *Event) policyEvent(trace string) policy.Event {
 		Point: e.kind.point, Protocol: Name, Kind: string(e.Type), Depth: e.Depth, Session: e.Session, Trace: trace,
 		Tool: e.tool(), CWD: e.text("working_directory", "cwd"), Model: e.text("model_name", "model"),
 		Provider: e.text("model_provider"), Run: e.text("run_id"),
-		Text: e.question(), QueryType: e.query, User: e.User, Fill: e.fillData,
+		Text: e.question(), QueryType: e.query, User: e.User, Tier: e.tier(), Fill: e.fillData,
 	}
 }
 

@@ -59,13 +59,34 @@ func (s *step) encode(raw []byte) (ledger.Body, error) {
 	return ledger.Body{Value: s, JSON: wire.Splice(head, wire.Member{Name: "event", Value: raw})}, nil
 }
 
-// recordStep writes a step. When it returns nil, the step is on disk.
-func (h *Harness) recordStep(ctx context.Context, who roster.Identity, e *Event, kind string, s *step) error {
-	body, err := s.encode(e.Raw)
+// exact is the body of the step with what rules counted up to this transaction, if they counted anything. encoded is
+// the body as it is.
+func (s *step) exact(tx *ledger.Tx, d rulebook.Decision, encoded ledger.Body) (ledger.Body, error) {
+	if !d.Counted() {
+		return encoded, nil
+	}
+	d, err := d.Recheck(tx)
+	if err != nil {
+		return ledger.Body{}, err
+	}
+	now := *s // a function may run twice
+	now.Decision = d.Record
+	return now.encode(s.Event)
+}
+
+// recordStep writes a step. When it returns nil, the step is on disk; with *rulebook.Stale nothing was written.
+func (h *Harness) recordStep(ctx context.Context, who roster.Identity, e *Event, kind string, s *step,
+	d rulebook.Decision,
+) error {
+	encoded, err := s.encode(e.Raw)
 	if err != nil {
 		return err
 	}
 	return h.commit(ctx, func(tx *ledger.Tx) error {
+		body, err := s.exact(tx, d, encoded)
+		if err != nil {
+			return err
+		}
 		tx.Append(ledger.Event{
 			Workspace: who.Workspace, Kind: kind, Actor: who.Actor(), Subject: e.subject(),
 			Trace: traceOf(who.ID, keyOf(e.Session)), Body: body,
@@ -136,9 +157,8 @@ func Readers() map[string]rulebook.Reader {
 func readUsage(entry *ledger.Entry) (rulebook.Reading, error) {
 	var b notes
 	err := wire.UnmarshalPart(entry.Body, &b)
-	tokens := rulebook.Fact{Agent: b.Agent, What: "tokens", Session: sessionOf(entry.Trace, b.Agent)}
-	cost := tokens
-	cost.What = "cost"
+	of := rulebook.Belongs{Agent: b.Agent, Session: sessionOf(entry.Trace, b.Agent)}
+	var facts []rulebook.Fact
 	for _, n := range b.Notes {
 		var said struct {
 			Payload struct {
@@ -150,11 +170,15 @@ func readUsage(entry *ledger.Entry) (rulebook.Reading, error) {
 			n, _ := strconv.ParseFloat(string(said.Payload.Usage[name]), 64)
 			return max(n, 0)
 		}
-		tokens.N += max(used("total_tokens"), used("input_tokens")+used("output_tokens"),
-			used("prompt_tokens")+used("completion_tokens"))
-		cost.N += used("cost_usd")
+		of.Tier = policy.Interactive
+		if e, err := parseEvent(n.Event, nil); err == nil {
+			of.Tier = e.tier()
+		}
+		facts = append(facts, rulebook.Fact{Belongs: of, What: "cost", N: used("cost_usd")},
+			rulebook.Fact{Belongs: of, What: "tokens", N: max(used("total_tokens"), used("input_tokens")+used("output_tokens"),
+				used("prompt_tokens")+used("completion_tokens"))})
 	}
-	return rulebook.Reading{Facts: []rulebook.Fact{tokens, cost}}, err
+	return rulebook.Reading{Facts: facts}, err
 }
 
 // readDecision reads the decision of an entry, and makes the policy's view of the event

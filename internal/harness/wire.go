@@ -69,6 +69,7 @@ type Event struct {
 	compat  bool                // its client is A3S Code
 	asking  bool                // it is a query
 	query   string              // the query_type of a query
+	meta    wire.Raw            // the metadata
 	members map[string]wire.Raw // of a payload that is an object
 	// arguments are the members of the payload's arguments, if they are an object.
 	arguments map[string]wire.Raw
@@ -104,7 +105,9 @@ func parseEvent(raw wire.Raw, inside []map[string]wire.Raw) (*Event, error) {
 	if err := shape.Fits(got, shape.EventMembers); err != nil {
 		return nil, err
 	}
-	e := &Event{Payload: got["payload"], Raw: raw, members: inside[1], arguments: inside[2]}
+	e := &Event{
+		Payload: got["payload"], Raw: raw, meta: got["metadata"], members: inside[1], arguments: inside[2],
+	}
 	name, _ := wire.Text(got["event_type"])
 	e.Type = Type(name)
 	if e.kind = kinds[e.Type]; e.kind == nil {
@@ -127,7 +130,9 @@ func parseQuery(raw wire.Raw) (*Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Event{Type: Query, kind: kinds[Query], Payload: got["payload"], Raw: raw, asking: true}
+	e := &Event{
+		Type: Query, kind: kinds[Query], Payload: got["payload"], Raw: raw, meta: got["metadata"], asking: true,
+	}
 	e.query, _ = wire.Text(got["query_type"])
 	e.Session, _ = wire.Text(got["session_id"])
 	e.AgentID, _ = wire.Text(got["agent_id"])

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"io"
 
+	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
 
@@ -53,21 +54,15 @@ func (l *Ledger) Export(ctx context.Context, w io.Writer) error {
 // exportPage writes the entries after a number and returns how many it wrote. LED-31: an
 // entry that is missing is an error, never a shorter file.
 func (l *Ledger) exportPage(ctx context.Context, out *bufio.Writer, after, limit int64) (n int64, err error) {
-	rows, err := l.db.Read.QueryContext(ctx,
-		"SELECT seq, record, salt, body FROM ledger_entry WHERE seq > $1 ORDER BY seq LIMIT $2", after, limit)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = rows.Close() }()
 	var line []byte
-	for ; rows.Next(); n++ {
+	err = store.Each(l.db.Reading(ctx), func(scan store.Scan) error {
 		var seq int64
 		var rec, salt, body []byte
-		if err := rows.Scan(&seq, &rec, &salt, &body); err != nil {
-			return 0, err
+		if err := scan(&seq, &rec, &salt, &body); err != nil {
+			return err
 		}
-		if want := after + n + 1; seq != want {
-			return 0, gap(want, seq)
+		if n++; seq != after+n {
+			return gap(after+n, seq)
 		}
 		line = append(append(line[:0], rec...), '\t')
 		if salt == nil {
@@ -76,15 +71,11 @@ func (l *Ledger) exportPage(ctx context.Context, out *bufio.Writer, after, limit
 			line = append(base64.StdEncoding.AppendEncode(line, salt), '\t')
 			line = base64.StdEncoding.AppendEncode(line, body)
 		}
-		if _, err := out.Write(append(line, '\n')); err != nil {
-			return 0, err
-		}
+		_, err := out.Write(append(line, '\n'))
+		return err
+	}, "SELECT seq, record, salt, body FROM ledger_entry WHERE seq > $1 ORDER BY seq LIMIT $2", after, limit)
+	if err == nil && n < limit {
+		err = missing(after + n + 1)
 	}
-	if err := rows.Err(); err != nil {
-		return 0, err
-	}
-	if n < limit {
-		return 0, missing(after + n + 1)
-	}
-	return n, nil
+	return n, err
 }

@@ -222,6 +222,13 @@ func (l *Ledger) Next(ctx context.Context, seq int64) ([]Entry, error) {
 	return entries, nil
 }
 
+// Appended are the entries that the functions of the transaction have appended so far, this one's included. They
+// follow those up to Begun, which are committed; a function that fails takes its own back.
+func (tx *Tx) Appended() []*Entry { return tx.appended }
+
+// Begun is the number of the last entry before those of the transaction.
+func (tx *Tx) Begun() int64 { return tx.head.seq - int64(len(tx.appended)) }
+
 // inOrder checks that entries are those that follow seq, without a gap.
 func inOrder(entries []Entry, seq int64) error {
 	for i, e := range entries {

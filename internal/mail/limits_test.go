@@ -3,9 +3,12 @@ package mail_test
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"signalbox/internal/fault"
+	"signalbox/internal/mail"
 	"signalbox/internal/mail/mailtest"
 	"signalbox/internal/store/storetest"
 )
@@ -57,4 +60,41 @@ func TestTheLimitsOfMessages(t *testing.T) {
 	if total < 500 || total > 500+refilled(begun, 500) || !strings.Contains(last, "messages an hour") {
 		t.Errorf("%d were sent within the hour: %s", total, last)
 	}
+}
+
+// Of 100 messages at once as many get through as the rule says, whatever becomes of the others.
+func TestALimitOfARuleIsExact(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := mailtest.Start(t, address)
+		for then, want := range map[string]fault.Code{"block": fault.Forbidden, "defer": fault.RateLimited, "gate": ""} {
+			alice, bob := n.Register("alice", "acme-"+then), n.Register("bob", "acme-"+then)
+			n.Apply("rules: [{name: sixty, on: [message], when: 'recent.messages(\"1h\") >= 60', then: " + then + "}]")
+			var mu sync.Mutex
+			sent, held, refused := 0, 0, 0
+			var sending sync.WaitGroup
+			for range 100 {
+				letter := alice.Letter(bob.Address, "s", "hello there", "")
+				sending.Go(func() {
+					a, err := n.Mail.Route(t.Context(), alice.Who(), letter)
+					mu.Lock()
+					defer mu.Unlock()
+					switch {
+					case err == nil && a.Status == mail.Held:
+						held++
+					case err == nil:
+						sent++
+					case mailtest.Code(err) == want:
+						refused++
+					default:
+						t.Error(err)
+					}
+				})
+			}
+			sending.Wait()
+			if sent != 60 || held+refused != 40 || (then == "gate") != (held == 40) {
+				t.Errorf("%s: %d sent, %d held, %d refused", then, sent, held, refused)
+			}
+		}
+	})
 }

@@ -46,7 +46,7 @@ func (m *Mail) Notify(ctx context.Context, n Notice) error {
 	if err != nil {
 		return err
 	}
-	body, err := l.encode()
+	body, err := l.encode(l.decision)
 	if err != nil {
 		return err
 	}

@@ -280,11 +280,21 @@ func (l *letter) event() policy.Event {
 	}
 }
 
-// decide asks the policy and the scan, and stores, holds or refuses the message. The order of
-// the cases is MSG-51: neither the policy nor the scan can undo a refusal of the other.
-func (m *Mail) decide(ctx context.Context, l *letter) (Answer, error) {
+// decide asks the policy and the scan, and stores, holds or refuses the message.
+func (m *Mail) decide(ctx context.Context, l *letter) (answer Answer, err error) {
 	l.flags = injection.Scan(l.Subject, l.Text)
-	l.decision = m.core.Book.Decide(ctx, l.sender, l.event())
+	meta := l.meta // each round completes its own
+	err = rulebook.Settle(m.core.Book.Decide(ctx, l.sender, l.event()), func(d rulebook.Decision) (err error) {
+		l.decision, l.meta = d, meta
+		answer, err = m.takeDecided(ctx, l)
+		return err
+	})
+	return answer, err
+}
+
+// takeDecided does with a message as was decided. The order of the cases is MSG-51: neither the policy nor the scan
+// can undo a refusal of the other. With *rulebook.Stale nothing was written.
+func (m *Mail) takeDecided(ctx context.Context, l *letter) (Answer, error) {
 	severity := severityOf(l.flags)
 	switch d := l.decision; {
 	case d.Action == policy.Block:
@@ -311,12 +321,15 @@ func (m *Mail) decide(ctx context.Context, l *letter) (Answer, error) {
 // recordBlocked records message.blocked with the decision and without the text, counts it against the
 // sender's risk, and returns why. If the entry cannot be written, that error is the answer.
 func (m *Mail) recordBlocked(ctx context.Context, l *letter, why *fault.Error) error {
-	record := l.decision.Record
 	err := m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		d, err := l.decision.Recheck(tx)
+		if err != nil {
+			return err
+		}
 		tx.Append(ledger.Event{
 			Workspace: l.workspace, Kind: kindBlocked, Actor: l.sender.Actor(), Subject: l.sender.ID,
 			Body: blocked{
-				To: l.to.String(), Subject: l.Subject, Flags: l.flags, Decision: &record,
+				To: l.to.String(), Subject: l.Subject, Flags: l.flags, Decision: &d.Record,
 			},
 		})
 		return nil
@@ -330,11 +343,7 @@ func (m *Mail) recordBlocked(ctx context.Context, l *letter, why *fault.Error) e
 
 // recordDeferred records that a rule put the decision off, and answers that the sender should try again.
 func (m *Mail) recordDeferred(ctx context.Context, l *letter) error {
-	err := m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-		tx.Append(l.decision.Entry(l.sender, l.sender.ID, ""))
-		return nil
-	})
-	if err != nil {
+	if err := l.decision.Write(ctx, m.core.Ledger, l.sender, l.sender.ID, ""); err != nil {
 		return err
 	}
 	return l.decision.Deferred("the message")

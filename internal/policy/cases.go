@@ -196,7 +196,7 @@ func (r *reader) counts(n *yaml.Node) Counts {
 			return true
 		}
 		r.Add(document.At(key), fault.DidYouMean(key.Value, sortedKeys(counters))+
-			` A counter of one tool or session is written "actions.tool", that of a rule "by_rule.NAME".`,
+			` A counter of one tool, session, tier or user is written "actions.tool", that of a rule "by_rule.NAME".`,
 			"There is no counter %q.", key.Value)
 		return false
 	})

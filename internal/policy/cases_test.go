@@ -125,7 +125,7 @@ func TestAMistakeInATestFileIsToldWithItsPlace(t *testing.T) {
 		},
 		{
 			"version: 1\ntests: [{name: x, point: action, recent: {action: {1m: 1}}, expect: {then: block}}]\n",
-			`2:43 There is no counter "action". Did you mean "actions"? A counter of one tool or session is written ` +
+			`2:43 There is no counter "action". Did you mean "actions"? A counter of one tool, session, tier or user is written ` +
 				`"actions.tool", that of a rule "by_rule.NAME".`,
 		},
 		{

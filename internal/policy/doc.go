@@ -57,11 +57,12 @@
 //	to, from, subject, thread, priority, external
 //	                             of a message; external: it leaves this provider
 //	query_type                   what kind of question a query asks
+//	tier                         interactive, subagent, background or api: who waits for the answer
 //
 // agent (name, address, workspace, trust, labels, suspended) is who did it, as the
 // roster knows it. recent counts what that agent did: recent.actions("10m"), and so
-// prompts, tool_calls, signals, messages, tasks, blocks, defers, gates, rejections,
-// tokens, and cost in dollars. now is the time of the decision.
+// prompts, tool_calls, signals, messages, tasks, allowed, blocks, defers, gates,
+// rejections, tokens, and cost in dollars. now is the time of the decision.
 //
 // Functions are CEL's own and lowerAscii, trim, split and join. A field that is not
 // there does not compile, nor does a comparison of different types; an expression must

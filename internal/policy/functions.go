@@ -54,9 +54,9 @@ const ruleCounter = "by_rule"
 // RuleCount is the name under which the decisions of a rule are counted.
 func RuleCount(rule string) string { return ruleCounter + "." + rule }
 
-// Scopes narrow a counter to what has the same tool or session as the event. A counter and its scope
-// are one name, such as actions.tool, in Count, Counts and Recent.
-var Scopes = []string{"session", "tool"}
+// Scopes narrow a counter to what has the same tool, session or tier as the event, or widen it to all agents of
+// the same user. A counter and its scope are one name, such as actions.tool, in Count, Counts and Recent.
+var Scopes = []string{"session", "tier", "tool", "user"}
 
 // lowerASCII changes A to Z alone: other languages have no one lower case, and rules must not
 // depend on a locale.

@@ -76,6 +76,7 @@ type Event struct {
 	External       bool           `json:"external,omitempty"`
 	QueryType      string         `json:"query_type,omitempty"`
 	User           string         `json:"user,omitempty"`
+	Tier           Tier           `json:"tier,omitempty"`
 
 	facts   *facts.Facts // see Facts
 	secrets []string     // see Secrets

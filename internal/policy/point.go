@@ -30,6 +30,18 @@ var Points = []Point{
 	OnIdle, OnIntent, OnContext, OnMemory, OnPlanning, OnReasoning, OnRateLimit, OnConfirmation, OnQuery,
 }
 
+// Tier is who waits for the answer to a request: what a person at a terminal may do a hundred times an hour is
+// another matter in a program that nobody watches.
+type Tier string
+
+// The tiers.
+const (
+	Interactive Tier = "interactive" // an agent's own session, which asks through its hooks
+	Subagent    Tier = "subagent"    // an agent that such a session has started
+	Background  Tier = "background"  // a session of a run that Signalbox supervises
+	API         Tier = "api"         // a program: the proxy, signals, mail, tasks
+)
+
 // modifiable are the points where a rule may say modify. A signal and a message are kept as
 // they were sent, since somebody signed them or answers for them; the others have no form of
 // answer for a changed payload. A protocol that cannot carry a change out (the proxy, tasks)

@@ -74,6 +74,7 @@ var eventFields = map[string]field[Event]{
 	"priority":        {cel.StringType, func(e *Event) any { return types.String(e.Priority) }},
 	"query_type":      {cel.StringType, func(e *Event) any { return types.String(e.QueryType) }},
 	"user":            {cel.StringType, func(e *Event) any { return types.String(e.User) }},
+	"tier":            {cel.StringType, func(e *Event) any { return types.String(e.Tier) }},
 	"external":        {cel.BoolType, func(e *Event) any { return types.Bool(e.External) }},
 
 	// Facts, which are found when the first rule reads one.
@@ -117,6 +118,7 @@ var counters = map[string]*cel.Type{
 	"signals":    cel.IntType,
 	"messages":   cel.IntType,
 	"tasks":      cel.IntType,
+	"allowed":    cel.IntType,
 	"blocks":     cel.IntType,
 	"defers":     cel.IntType,
 	"gates":      cel.IntType,

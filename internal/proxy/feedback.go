@@ -37,9 +37,13 @@ func (x *exchange) tellModel(g *gate.Gate) (next *gate.Approval, done bool, err 
 	}
 	x.asked, x.past = body, g.ID
 	x.told++
-	x.record.ToolCalls = 0
-	if d := x.decidePrompt(); d.Action != policy.Allow {
+	x.record.ToolCalls, x.record.ToolsDecided, x.record.Allowed = 0, 0, 0
+	d := x.decidePrompt()
+	if d.Action != policy.Allow {
 		return nil, false, nil
+	}
+	if x.record.Decided = d.Recorded; !d.Recorded {
+		x.record.Allowed++
 	}
 	err = x.p.appendNow(context.WithoutCancel(x.r.Context()), ledger.Event{
 		Workspace: x.who.Workspace, Kind: kindTold, Actor: "system", Subject: g.ID, Trace: x.trace(),

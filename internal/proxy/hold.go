@@ -130,7 +130,7 @@ func (x *exchange) withholdReply(gates []gated, k *kept, opened func()) (*gate.A
 			" and others ask different people about this reply, and nobody may decide all of it. It is refused."
 		// The record says block too, or a replay would count the decision as a gate.
 		d.Record.Then, d.Record.Reason = policy.Block, d.Reason
-		d.Action = policy.Block
+		d.Action, d.Recorded = policy.Block, false
 		return nil, x.refuseCall(d)
 	}
 	return x.openGate(gates, x.toolOpening(gates, k), spec, k)
@@ -181,7 +181,9 @@ func (x *exchange) openGate(gates []gated, o gate.Opening, spec policy.GateSpec,
 	err = x.p.core.Ledger.Write(context.WithoutCancel(x.r.Context()), func(tx *ledger.Tx) (err error) {
 		stands, err = b.approval(x.fp, tx.Now()).Open(tx, x.past, func() {
 			for _, g := range gates {
-				tx.Append(x.decisionEntry(g.decision))
+				if !g.decision.Recorded {
+					tx.Append(x.decisionEntry(g.decision))
+				}
 			}
 			if reply != nil {
 				tx.Append(ledger.Event{

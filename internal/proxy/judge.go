@@ -3,6 +3,8 @@ package proxy
 import (
 	"context"
 
+	"signalbox/internal/fault"
+	"signalbox/internal/ledger"
 	"signalbox/internal/policy"
 	"signalbox/internal/proxy/form"
 	"signalbox/internal/rulebook"
@@ -41,18 +43,23 @@ func (x *exchange) policyEvent(c *form.Call) policy.Event {
 // allowed (PRX-20). A rule that would change the call blocks it (PRX-21).
 func (x *exchange) judgeCalls(ctx context.Context, calls []form.Call, to *ruling) {
 	for _, c := range calls {
-		d := x.p.core.Book.Decide(ctx, x.who, x.policyEvent(&c))
-		if c.Unclear != "" && d.Action == policy.Allow {
-			requirePerson(&d, d.Rule, "Rules cannot see what this call would do: "+c.Unclear+".")
-		}
+		d := x.decideCall(ctx, &c)
 		x.record.ToolCalls++
+		if d.Recorded {
+			x.record.ToolsDecided++
+		}
 		switch d.Action {
 		case policy.Allow:
 			x.beside = append(x.beside, gated{c, d})
 			// An allowed call is counted with the record of the reply; what shadow rules would have
 			// done is only in the decision.
-			if len(d.Shadow) > 0 {
+			switch {
+			case d.Recorded:
+			case len(d.Shadow) > 0:
 				x.p.recorder.append(d.Entry(x.who, x.fp, x.trace()))
+				x.record.ToolsDecided++
+			default:
+				x.record.Allowed++
 			}
 		case policy.Gate:
 			to.gates = append(to.gates, gated{c, d})
@@ -64,4 +71,48 @@ func (x *exchange) judgeCalls(ctx context.Context, calls []form.Call, to *ruling
 			return
 		}
 	}
+}
+
+// decideCall asks the policy about a call. If rules looked at counters the decision is written down before anything
+// follows from it, so that it counts for every decision after it; one that cannot be is a refusal.
+func (x *exchange) decideCall(ctx context.Context, c *form.Call) (d rulebook.Decision) {
+	first := x.p.core.Book.Decide(ctx, x.who, x.policyEvent(c))
+	err := rulebook.Settle(first, func(again rulebook.Decision) (err error) {
+		if d = again; c.Unclear != "" && d.Action == policy.Allow {
+			requirePerson(&d, d.Rule, "Rules cannot see what this call would do: "+c.Unclear+".")
+		}
+		d, err = x.reserve(d)
+		return err
+	})
+	if err != nil {
+		refuseUncounted(&d, err)
+	}
+	return d
+}
+
+// reserve writes a decision whose rules looked at counters, exact, and waits for it. It is not interrupted when the
+// client goes away.
+func (x *exchange) reserve(d rulebook.Decision) (rulebook.Decision, error) {
+	if !d.Counted() {
+		return d, nil
+	}
+	d.Record.Event = x.cut(*d.Record.Event) // before the transaction
+	exact := d
+	err := x.p.core.Ledger.Write(context.WithoutCancel(x.r.Context()), func(tx *ledger.Tx) (err error) {
+		if exact, err = d.Recheck(tx); err == nil {
+			tx.Append(exact.Entry(x.who, x.fp, x.trace()))
+		}
+		return err
+	})
+	exact.Recorded = err == nil
+	return exact, err
+}
+
+// refuseUncounted turns a decision that could not be written down into a refusal.
+func refuseUncounted(d *rulebook.Decision, why error) {
+	d.Verdict = policy.Verdict{
+		Action: policy.Block, Rule: d.Rule, Shadow: d.Shadow,
+		Reason: "A rule counts such calls, and this one could not be counted: " + fault.From(why).Message,
+	}
+	d.Record.Then, d.Record.Reason, d.Recorded = d.Action, d.Reason, false
 }

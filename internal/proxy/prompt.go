@@ -2,7 +2,9 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"slices"
 	"strings"
 
 	"signalbox/internal/fault"
@@ -24,11 +26,16 @@ func (x *exchange) askPolicy() (*gate.Approval, error) {
 		return x.forwardRequest()
 	}
 	d := x.decidePrompt()
-	x.record.Policy, x.record.Rule = d.Record.Policy, d.Rule
+	x.record.Policy, x.record.Rule, x.record.Decided = d.Record.Policy, d.Rule, d.Recorded
 	switch d.Action {
 	case policy.Allow:
-		if len(d.Shadow) > 0 {
+		switch {
+		case d.Recorded:
+		case len(d.Shadow) > 0:
 			x.p.recorder.append(x.decisionEntry(d))
+			x.record.Decided = true
+		default:
+			x.record.Allowed++
 		}
 		return x.forwardRequest()
 	case policy.Gate:
@@ -40,35 +47,93 @@ func (x *exchange) askPolicy() (*gate.Approval, error) {
 	return nil, x.refuseCall(d)
 }
 
+// decidedRequest is a request with its decision.
+type decidedRequest struct {
+	rulebook.Decision
+	model string
+	known bool // so is the conversation that it continues
+}
+
 // decidePrompt asks the policy about the request. A batch gets the strictest decision that one of
 // its requests gets (PRX-22), and is shown under that request's model. A request in a batch that
-// cannot be read is judged as model "unreadable", without tools.
+// cannot be read is judged as model "unreadable", without tools. If rules looked at counters the decision
+// is written down before anything follows from it; one that cannot be is a refusal.
 func (x *exchange) decidePrompt() rulebook.Decision {
-	if x.kind != "batch" {
-		return x.decideOne(&x.q)
-	}
-	var worst rulebook.Decision
-	for i, params := range x.q.batch {
-		one := request{form: form.Messages, kind: x.kind, provider: x.provider, body: params}
-		if err := one.read(x.rules.messages); err != nil {
-			one.model = "unreadable"
-		}
-		x.q.model = one.model
-		d := x.decideOne(&one)
-		if i == 0 || severity[d.Action] > severity[worst.Action] {
-			worst = d
+	var all []decidedRequest
+	if x.kind == "batch" {
+		for _, params := range x.q.batch {
+			one := request{form: form.Messages, kind: x.kind, provider: x.provider, body: params}
+			if err := one.read(x.rules.messages); err != nil {
+				one.model = "unreadable"
+			}
+			all = append(all, x.decideOne(&one))
 		}
 	}
-	if len(x.q.batch) == 0 {
-		return x.decideOne(&x.q)
+	if len(all) == 0 {
+		all = append(all, x.decideOne(&x.q))
+	}
+	var worst decidedRequest
+	err := rulebook.Settle(all[0].Decision, func(rulebook.Decision) error {
+		worst = x.strictestOf(all)
+		x.q.model = worst.model
+		return x.reserveStrictest(all, &worst.Decision)
+	})
+	if err != nil {
+		refuseUncounted(&worst.Decision, err)
+	}
+	return worst.Decision
+}
+
+// strictestOf is the strictest decision about the requests of a call, the first of several.
+func (x *exchange) strictestOf(all []decidedRequest) (worst decidedRequest) {
+	for i, one := range all {
+		if one.Action == policy.Allow && !one.known && x.rules.continued != "" {
+			requirePerson(&one.Decision, x.rules.continued,
+				"This continues a conversation that the provider keeps and Signalbox has not seen, so the rule "+x.rules.continued+
+					" cannot be checked against what came before.")
+		}
+		if i == 0 || severity[one.Action] > severity[worst.Action] {
+			worst = one
+		}
 	}
 	return worst
 }
 
+// reserveStrictest writes the strictest decision down if a rule has looked at counters for any of the requests. The
+// decisions about all of them have to hold; with *rulebook.Stale the one that does not is put in its place.
+func (x *exchange) reserveStrictest(all []decidedRequest, worst *rulebook.Decision) error {
+	if !slices.ContainsFunc(all, func(one decidedRequest) bool { return one.Counted() }) {
+		return nil
+	}
+	worst.Record.Event = x.cut(*worst.Record.Event) // before the transaction
+	var exact rulebook.Decision
+	at := 0
+	err := x.p.core.Ledger.Write(context.WithoutCancel(x.r.Context()), func(tx *ledger.Tx) (err error) {
+		for i := range all {
+			if _, err := all[i].Recheck(tx); err != nil {
+				at = i
+				return err
+			}
+		}
+		if exact, err = worst.Recheck(tx); err == nil {
+			tx.Append(exact.Entry(x.who, x.fp, x.trace()))
+		}
+		return err
+	})
+	if stale, ok := errors.AsType[*rulebook.Stale](err); ok {
+		all[at].Decision = stale.Decision
+	}
+	if err == nil {
+		*worst = exact
+		worst.Recorded = true
+	}
+	return err
+}
+
 // decideOne asks the policy about one request, with the tools of the conversation that it continues.
 // If we have not seen that conversation, and a rule depends on what it holds, a person decides
-// (PRX-23). How much is decoded for the event depends on what rules read.
-func (x *exchange) decideOne(q *request) rulebook.Decision {
+// (PRX-23, strictestOf). How much is decoded for the event depends on what rules read.
+func (x *exchange) decideOne(q *request) decidedRequest {
 	known := true
 	if q.thread.continues != "" {
 		var tools []string
@@ -88,20 +153,16 @@ func (x *exchange) decideOne(q *request) rulebook.Decision {
 		e.Text = promptText(q.body)
 	}
 	e.User = x.user
-	d := x.p.core.Book.Decide(x.r.Context(), x.who, e)
-	if d.Action == policy.Allow && !known && x.rules.continued != "" {
-		requirePerson(&d, x.rules.continued,
-			"This continues a conversation that the provider keeps and Signalbox has not seen, so the rule "+x.rules.continued+
-				" cannot be checked against what came before.")
-	}
-	return d
+	return decidedRequest{x.p.core.Book.Decide(x.r.Context(), x.who, e), q.model, known}
 }
 
 // refuseCall records a decision that is not an approval, and answers with it. The record comes first:
 // a client must not know of a decision that the ledger does not (PRX-46).
 func (x *exchange) refuseCall(d rulebook.Decision) error {
-	if err := x.recordDecision(d); err != nil {
-		return err
+	if !d.Recorded {
+		if err := x.recordDecision(d); err != nil {
+			return err
+		}
 	}
 	if d.Action == policy.Defer && !x.out.committed {
 		f := newFailure(http.StatusTooManyRequests, d.Reason)
@@ -122,7 +183,12 @@ const maxCallRecorded = 4 << 20
 // decisionEntry is the entry of a decision. A large request is cut to the beginning of its text, and
 // its payload is left out. Call it while the request is in memory.
 func (x *exchange) decisionEntry(d rulebook.Decision) ledger.Event {
-	e := d.Record.Event
+	d.Record.Event = x.cut(*d.Record.Event)
+	return d.Entry(x.who, x.fp, x.trace())
+}
+
+// cut is an event as the record of its decision keeps it.
+func (x *exchange) cut(e policy.Event) *policy.Event {
 	if e.Point == policy.OnPrompt && e.Text == "" {
 		e.Text = promptText(x.q.body)
 	}
@@ -135,7 +201,7 @@ func (x *exchange) decisionEntry(d rulebook.Decision) ledger.Event {
 		e.Text = strings.ToValidUTF8(e.Text[:maxCallRecorded], "")
 	}
 	e.Complete()
-	return d.Entry(x.who, x.fp, x.trace())
+	return &e
 }
 
 // recordDecision writes a decision to the ledger and waits for it. It is not interrupted when the

@@ -9,6 +9,7 @@ import (
 	"signalbox/internal/counter"
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
+	"signalbox/internal/policy"
 	"signalbox/internal/proxy/form"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/wire"
@@ -17,18 +18,24 @@ import (
 // called is the record of one call that was carried. It has no text of the conversation (PRX-49):
 // counts, names, and the rule that allowed it.
 type called struct {
-	At         int64  `json:"at"`   // microseconds since 1970
-	Took       int64  `json:"took"` // microseconds
-	Provider   string `json:"provider"`
-	Call       string `json:"call"` // method and path
-	Model      string `json:"model,omitzero"`
-	Stream     bool   `json:"stream,omitzero"`
-	Status     int    `json:"status"`
-	ID         string `json:"id,omitzero"` // the provider's, of the reply
-	Request    string `json:"request,omitzero"`
-	Policy     int64  `json:"policy,omitzero"`
-	Rule       string `json:"rule,omitzero"`
-	ToolCalls  int    `json:"tool_calls,omitzero"`
+	At        int64  `json:"at"`   // microseconds since 1970
+	Took      int64  `json:"took"` // microseconds
+	Provider  string `json:"provider"`
+	Call      string `json:"call"` // method and path
+	Model     string `json:"model,omitzero"`
+	Stream    bool   `json:"stream,omitzero"`
+	Status    int    `json:"status"`
+	ID        string `json:"id,omitzero"` // the provider's, of the reply
+	Request   string `json:"request,omitzero"`
+	Policy    int64  `json:"policy,omitzero"`
+	Rule      string `json:"rule,omitzero"`
+	ToolCalls int    `json:"tool_calls,omitzero"`
+	// Decided says that the decision about the request is an entry of its own, by which it is counted; ToolsDecided
+	// is how many of the tool calls have one. Allowed is how many decisions allowed something, and have none.
+	Decided      bool `json:"decided,omitzero"`
+	ToolsDecided int  `json:"tools_decided,omitzero"`
+	Allowed      int  `json:"allowed,omitzero"`
+
 	Input      int64  `json:"input_tokens,omitzero"`
 	Output     int64  `json:"output_tokens,omitzero"`
 	CacheRead  int64  `json:"cache_read_tokens,omitzero"`
@@ -63,6 +70,7 @@ func (x *exchange) recordCall(about form.Facts) {
 	}
 	one := *n
 	x.p.recorder.add(x, &one)
+	n.Decided = false // what is sent again is another prompt
 	if about.ID != "" && x.q.thread.kept && !x.q.thread.unknown {
 		x.p.keepThread(x, about.ID)
 	}
@@ -256,20 +264,23 @@ func Readers() map[string]rulebook.Reader {
 		if err != nil {
 			return rulebook.Reading{}, err
 		}
-		var prompts, tools, tokens, cost float64
+		var prompts, tools, allowed, tokens, cost float64
 		for _, one := range c.Calls {
-			if one.Rule != "" {
+			if one.Rule != "" && !one.Decided {
 				prompts++
 			}
-			tools += float64(one.ToolCalls)
+			tools += float64(one.ToolCalls - one.ToolsDecided)
+			allowed += float64(one.Allowed)
 			tokens += float64(one.Input + one.Output + one.CacheRead + one.CacheWrite)
 			cost += float64(one.CostNano) / 1e9
 		}
+		of := rulebook.Belongs{Agent: c.Agent, Tier: policy.API}
 		return rulebook.Reading{Facts: []rulebook.Fact{
-			{Agent: c.Agent, What: "prompts", N: prompts},
-			{Agent: c.Agent, What: "tool_calls", N: tools},
-			{Agent: c.Agent, What: "tokens", N: tokens},
-			{Agent: c.Agent, What: "cost", N: cost},
+			{Belongs: of, What: "prompts", N: prompts},
+			{Belongs: of, What: "tool_calls", N: tools},
+			{Belongs: of, What: "allowed", N: allowed},
+			{Belongs: of, What: "tokens", N: tokens},
+			{Belongs: of, What: "cost", N: cost},
 		}}, nil
 	}}
 }

@@ -2,6 +2,8 @@ package roster
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"slices"
 	"strings"
 
@@ -100,6 +102,21 @@ func (r *Roster) anyUser(p ledger.Prover, workspace, named string) (*User, error
 		return nil, nil
 	}
 	return &u, err
+}
+
+// OwnerOf is the id of the user whose agent one with an id is, "" if it is nobody's.
+func (r *Roster) OwnerOf(ctx context.Context, agentID string) (string, error) {
+	known := []byte("owner:" + agentID)
+	h, found, round := r.cache.find(known)
+	if found {
+		return h.who.Owner, nil
+	}
+	err := r.db.QueryRow(ctx, "SELECT owner FROM agent WHERE id = $1", []any{agentID}, &h.who.Owner)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return "", err
+	}
+	r.cache.put(known, h, round)
+	return h.who.Owner, nil
 }
 
 // resolveUsers turns the names of users for whom an agent may act into what is stored: ids, or the star. "owner" is

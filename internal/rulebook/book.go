@@ -1,6 +1,7 @@
 package rulebook
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -33,6 +34,7 @@ type Book struct {
 	kinds   []string // of readers
 	replays chan struct{}
 	parsed  atomic.Pointer[policy.Policy]
+	pending pending
 
 	mu      sync.RWMutex
 	inForce inForce
@@ -64,30 +66,43 @@ func New(db *store.DB, l *ledger.Ledger, r *roster.Roster, now func() time.Time,
 
 // Decide asks the policy in force about what an agent is about to do. It waits for nothing
 // and writes nothing: the caller appends the record in the transaction of what follows from
-// the decision. A decision that is not recorded cannot be counted, replayed or proved.
+// the decision, after Recheck. A decision that is not recorded cannot be counted, replayed or
+// proved.
 func (b *Book) Decide(ctx context.Context, who roster.Identity, event policy.Event) Decision {
 	b.mu.RLock()
 	in := b.inForce
 	b.mu.RUnlock()
-	event.Read()                                    // so that what the arguments say is recorded too
-	now := b.now().UTC().Truncate(time.Microsecond) // as it is recorded
-	recent := &countReader{at: in.recent, agent: who.ID, tool: event.Tool, session: event.Session, now: now}
-	agent := policy.Agent{
-		Name: who.Name, Address: who.Address, Workspace: who.Workspace, Trust: who.Trust,
-		Labels: who.Labels, Suspended: who.Suspended,
+	event.Read() // so that what the arguments say is recorded too
+	event.Tier = cmp.Or(event.Tier, policy.API)
+	r := Record{
+		Policy: in.number, AgentID: who.ID, Tier: event.Tier,
+		Agent: policy.Agent{
+			Name: who.Name, Address: who.Address, Workspace: who.Workspace, Trust: who.Trust,
+			Labels: who.Labels, Suspended: who.Suspended,
+		},
+		Now: b.now().UnixMicro(), Event: &event,
 	}
-	user, scopes, err := b.behalf(ctx, who, event.User)
-	if err != nil {
-		return b.unknown(in.number, who, agent, now, event, err)
+	var err error
+	if r.User, r.Scopes, err = b.behalf(ctx, who, event.User); err != nil {
+		return b.unknown(r, err)
 	}
-	v := decide(ctx, in.policy, policy.Input{
-		Event: event, Agent: agent, User: user, Scopes: scopes, Now: now, Recent: recent,
+	return r.decide(ctx, b, in.policy, &countReader{at: in.recent})
+}
+
+// decide asks a policy about what a record says of an event, and fills in the rest of the record. recent has the place
+// where counters are read, and nothing else yet.
+func (r Record) decide(ctx context.Context, b *Book, p *policy.Policy, recent *countReader) Decision {
+	now := time.UnixMicro(r.Now).UTC()
+	recent.of, recent.now = r.belongs(), now
+	v := decide(ctx, p, policy.Input{
+		Event: *r.Event, Agent: r.Agent, User: r.User, Scopes: r.Scopes, Now: now, Recent: recent,
 	})
-	return Decision{v, Record{
-		Policy: in.number, Then: v.Action, Rule: v.Rule, Reason: v.Reason, Failed: v.Failed, Shadow: v.Shadow,
-		AgentID: who.ID, Agent: agent, User: user, Scopes: scopes, Now: now.UnixMicro(), Recent: recent.seen,
-		Event: &event,
-	}}
+	r.Then, r.Rule, r.Reason, r.Failed, r.Shadow, r.Recent = v.Action, v.Rule, v.Reason, v.Failed, v.Shadow, recent.seen
+	d := Decision{Verdict: v, Record: r}
+	if recent.seen != nil {
+		d.basis = &basis{book: b, policy: p, recent: recent, record: r}
+	}
+	return d
 }
 
 // behalf is on whose behalf an agent acts that names a user, and what both of them may do, nil for everything.
@@ -96,8 +111,7 @@ func (b *Book) behalf(ctx context.Context, who roster.Identity, named string) (u
 ) {
 	found, err := b.roster.For(ctx, who, named)
 	scopes = who.Scopes
-	if found.User != nil {
-		of := found.User
+	if of := found.User; of != nil {
 		u = policy.User{
 			ID: of.ID, Name: of.Name, Email: of.Email, Scopes: of.Scopes, Limits: of.Limits, Suspended: of.Suspended,
 			Verified: found.Claimed == "",
@@ -112,18 +126,24 @@ func (b *Book) behalf(ctx context.Context, who roster.Identity, named string) (u
 }
 
 // unknown is the decision when nobody can tell on whose behalf the agent acts: a block, as for a rule that fails.
-func (b *Book) unknown(number int64, who roster.Identity, agent policy.Agent, now time.Time, event policy.Event,
-	cause error,
-) Decision {
-	b.log.Error("cannot tell on whose behalf an agent acts", "agent", who.Name, "error", cause.Error())
+func (b *Book) unknown(r Record, cause error) Decision {
+	b.log.Error("cannot tell on whose behalf an agent acts", "agent", r.Agent.Name, "error", cause.Error())
 	v := policy.Verdict{
 		Action: policy.Block, Rule: policy.DefaultRule, Failed: true,
 		Reason: "This is blocked because it cannot be told on whose behalf the agent acts. Try again in a moment.",
 	}
-	return Decision{v, Record{
-		Policy: number, Then: v.Action, Rule: v.Rule, Reason: v.Reason, Failed: true, AgentID: who.ID, Agent: agent,
-		Now: now.UnixMicro(), Event: &event,
-	}}
+	r.Then, r.Rule, r.Reason, r.Failed = v.Action, v.Rule, v.Reason, v.Failed
+	return Decision{Verdict: v, Record: r}
+}
+
+// userOf is the id of the user whose agent this is, "" for none. It is for what agents did without a decision: a
+// decision says on whose behalf it was.
+func (b *Book) userOf(agentID string) string {
+	owner, err := b.roster.OwnerOf(context.Background(), agentID)
+	if err != nil {
+		b.log.Error("cannot tell whose an agent is; what it did is not counted for a user", "error", err.Error())
+	}
+	return owner
 }
 
 // decide is the only path to a verdict, live and in a replay, so that both treat suspended
@@ -170,13 +190,12 @@ func (b *Book) Run(ctx context.Context) error {
 // follow counts entries until another version is applied, or the tables were rebuilt; then
 // the caller loads again.
 func (b *Book) follow(ctx context.Context, seq int64) {
-	recent := b.inForce.recent // only this goroutine changes it
+	recent := b.inForce.recent // only this goroutine changes inForce
 	for e := range b.ledger.Follow(ctx, seq) {
-		recent.seq = e.Seq
+		b.count(recent, &e)
 		if e.Kind == applied || strings.HasPrefix(e.Kind, "state.") {
 			return
 		}
-		b.count(recent, &e)
 	}
 }
 
@@ -207,9 +226,9 @@ func (b *Book) load(ctx context.Context) (seq int64, err error) {
 		if err := b.fill(ctx, next.recent, seq); err != nil {
 			return 0, err
 		}
-		next.recent.seq = seq
+		next.recent.add(seq, nil, time.Time{})
 	}
-	seq = next.recent.seq
+	seq = next.recent.upTo()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.inForce = next
@@ -268,7 +287,7 @@ func (b *Book) fill(ctx context.Context, t *tally, seq int64) error {
 			return p.err
 		}
 		for i := range p.entries {
-			t.add(p.entries[i].reading.facts(), p.entries[i].entry.At)
+			t.add(p.entries[i].entry.Seq, p.entries[i].reading.facts(), p.entries[i].entry.At)
 		}
 	}
 	return ctx.Err()
@@ -276,9 +295,14 @@ func (b *Book) fill(ctx context.Context, t *tally, seq int64) error {
 
 // count adds what an entry says.
 func (b *Book) count(t *tally, e *ledger.Entry) {
-	if len(t.counts) > 0 && b.readers[e.Kind] != nil {
-		t.add(b.readEntry(e).reading.facts(), e.At)
+	if e.Seq <= t.upTo() {
+		return
 	}
+	var facts []Fact
+	if len(t.counts) > 0 && b.readers[e.Kind] != nil {
+		facts = b.readEntry(e).reading.facts()
+	}
+	t.add(e.Seq, facts, e.At)
 }
 
 // Policy is the policy in force with its number, nil if there is none that can be read. It is

@@ -12,12 +12,16 @@
 // A protocol asks Decide, acts on the verdict, and appends the record in the same
 // transaction as what follows from it: either as an entry of its own (Decision.Entry,
 // of the kind signal.decided, action.decided and so on), or as the member "decision"
-// of an entry's body, with a Reader that finds it again.
+// of an entry's body, with a Reader that finds it again. In that transaction it calls
+// Recheck first, and around all of it Settle.
 //
 // # What rules count
 //
-// recent counts what the ledger says an agent did. It follows the ledger, so it is
-// milliseconds behind, on every node alike. A window is divided into sixty parts and is
+// recent counts what the ledger says an agent did. It follows the ledger, so what Decide
+// sees is milliseconds behind, on every node alike. Recheck (exact.go) therefore counts again
+// in the transaction that records the decision, where everything before it is known, and has
+// it decided anew if that makes a difference: a limit of 60 lets through 60 of 100 calls at
+// once. A window is divided into sixty parts and is
 // counted in whole ones, so it reaches back up to a sixtieth further than it says: a limit
 // is never missed because of rounding. Only what the rules in force read is counted. A
 // version that reads other counters is in force once the entries of the longest window
@@ -25,7 +29,8 @@
 //
 // # Invariants
 //
-// A decision names the version and the rule that took it. A suspended agent is
+// A decision that is recorded is what its version says with all that was recorded before
+// it. A decision names the version and the rule that took it. A suspended agent is
 // blocked whatever the rules say. Replaying a version over its own decisions changes
 // nothing. Before Run has read a policy, and without one that can be read, everything is
 // blocked.

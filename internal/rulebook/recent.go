@@ -19,9 +19,9 @@ const parts = 60
 type tally struct {
 	counts  []policy.Count
 	longest time.Duration
-	seq     int64 // the entry that it has come to; of the goroutine that counts
 
 	mu     sync.RWMutex
+	seq    int64               // the entry that it has come to
 	agents map[string][]series // one for each of counts
 	last   time.Time           // of the newest entry
 	added  int
@@ -56,15 +56,30 @@ func (t *tally) reach(at time.Time) time.Time { return at.Add(-t.longest - t.lon
 // slot is the number of the part of a window that a moment falls into.
 func slot(at time.Time, window time.Duration) int64 { return at.UnixNano() / (int64(window) / parts) }
 
-// add counts facts at the time of their entry. Now and then it drops idle agents.
-func (t *tally) add(facts []Fact, at time.Time) {
+// upTo is the entry that the tally has come to.
+func (t *tally) upTo() int64 {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.seq
+}
+
+// add counts the facts of an entry at the time of the entry, unless it was counted before: the goroutine that
+// follows the ledger and transactions that need exact counts (Recheck) may both come to it. Now and then it drops
+// idle agents.
+func (t *tally) add(seq int64, facts []Fact, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if seq <= t.seq {
+		return
+	}
+	if t.seq = seq; len(facts) == 0 {
+		return
+	}
 	t.last = at
 	for _, f := range facts {
 		for i, c := range t.counts {
 			if f.countsFor(c.What) {
-				t.seriesOf(ownerOf(c.What, f.Agent, f.Tool, f.Session))[i].add(slot(at, c.Window), f.N)
+				t.seriesOf(ownerOf(c.What, f.Belongs))[i].add(slot(at, c.Window), f.N)
 			}
 		}
 	}
@@ -90,15 +105,29 @@ func splitCounter(counter string) (what, scope string) {
 	return counter[:i], counter[i+1:]
 }
 
-// ownerOf is the key under which a counter is kept: the agent, or one of its tools or sessions.
-func ownerOf(counter, agent, tool, session string) string {
-	switch _, scope := splitCounter(counter); scope {
-	case "tool":
-		return agent + "\x00tool\x00" + tool
-	case "session":
-		return agent + "\x00session\x00" + session
+// Belongs is what something that is counted belongs to. A protocol leaves empty what it does not know.
+type Belongs struct {
+	Agent   string // its id
+	Tool    string
+	Session string
+	User    string // the id of the user on whose behalf it is; the rulebook fills it in
+	Tier    policy.Tier
+}
+
+// ownerOf is the key under which a counter is kept: the agent, one of its tools, sessions or tiers, or the user
+// whose agent it is. An agent that is nobody's counts for itself alone.
+func ownerOf(counter string, b Belongs) string {
+	switch _, scope := splitCounter(counter); {
+	case scope == "tool":
+		return b.Agent + "\x00tool\x00" + b.Tool
+	case scope == "session":
+		return b.Agent + "\x00session\x00" + b.Session
+	case scope == "tier":
+		return b.Agent + "\x00tier\x00" + string(b.Tier)
+	case scope == "user" && b.User != "":
+		return "\x00user\x00" + b.User
 	}
-	return agent
+	return b.Agent
 }
 
 // seriesOf is the counters of an agent, made on first use. The caller holds the lock.
@@ -135,15 +164,22 @@ func (s *series) add(number int64, n float64) {
 	s.slots[number%(parts+1)] += n
 }
 
+// newest is the time of the newest entry that was counted.
+func (t *tally) newest() time.Time {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.last
+}
+
 // count is the sum of what is not older than the window.
-func (t *tally) count(agent, what string, window time.Duration, now time.Time) float64 {
+func (t *tally) count(owner, what string, window time.Duration, now time.Time) float64 {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	if t.last.After(now) {
 		now = t.last // a clock that was set back does not make things unhappen
 	}
 	for i, c := range t.counts {
-		if all := t.agents[agent]; all != nil && c.What == what && c.Window == window {
+		if all := t.agents[owner]; all != nil && c.What == what && c.Window == window {
 			return all[i].since(slot(now, window) - parts)
 		}
 	}
@@ -161,19 +197,33 @@ func (s *series) since(number int64) (sum float64) {
 // countReader is what a policy sees of the counters of one agent in one decision. It notes the
 // counters that were read and their values, for the record, so that a replay sees the same.
 type countReader struct {
-	at            *tally
-	agent         string
-	tool, session string // of the event
-	now           time.Time
-	seen          policy.Counts
+	at      *tally
+	pending *tally // what is counted beside it, nil for nothing; see Recheck
+	of      Belongs
+	now     time.Time
+	seen    policy.Counts
 }
 
 // Count implements policy.Recent.
 func (l *countReader) Count(what string, window time.Duration) float64 {
-	n := l.at.count(ownerOf(what, l.agent, l.tool, l.session), what, window, l.now)
+	n := l.count(what, window)
 	if l.seen == nil {
 		l.seen = policy.Counts{}
 	}
 	l.seen.Set(what, window, n)
 	return n
+}
+
+func (l *countReader) count(what string, window time.Duration) float64 {
+	owner := ownerOf(what, l.of)
+	if l.pending == nil {
+		return l.at.count(owner, what, window, l.now)
+	}
+	now := l.now
+	for _, t := range []*tally{l.at, l.pending} {
+		if t.newest().After(now) { // both count the same window
+			now = t.newest()
+		}
+	}
+	return l.at.count(owner, what, window, now) + l.pending.count(owner, what, window, now)
 }

@@ -2,6 +2,7 @@ package rulebook
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json" // it knows json.Number, which the maps of an event hold
 	"fmt"
 
@@ -26,10 +27,11 @@ type Record struct {
 	Agent   policy.Agent    `json:"agent"`
 	User    policy.User     `json:"user,omitzero"`   // on whose behalf
 	Scopes  []string        `json:"scopes,omitzero"` // what both may do, absent for everything
+	Tier    policy.Tier     `json:"tier,omitzero"`   // that of the event, where the event is left out
 	Now     int64           `json:"now"`             // microseconds
 	Recent  policy.Counts   `json:"recent,omitzero"` // the counters that rules looked at
 	// Event is left out where the entry's body holds it in another form, which a
-	// Reader knows.
+	// Reader knows. What it points to is shared with Recheck, and not to be changed.
 	Event *policy.Event `json:"event,omitzero"`
 }
 
@@ -44,6 +46,7 @@ func (r Record) MarshalJSON() ([]byte, error) {
 		return wire.Marshal(Plain(r))
 	}
 	r.Event.Complete()
+	r.Tier = "" // the event has it
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)
 	e.SetEscapeHTML(false)
@@ -51,10 +54,14 @@ func (r Record) MarshalJSON() ([]byte, error) {
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
 }
 
-// Decision is a verdict with its record. The caller acts on the one and appends the other.
+// Decision is a verdict with its record. The caller acts on the one and appends the other, after Recheck in the same
+// transaction.
 type Decision struct {
 	policy.Verdict
 	Record Record
+	// Recorded is set by a caller that has written the record before anything follows from it.
+	Recorded bool
+	basis    *basis // nil if no rule has looked at a counter
 }
 
 // Deferred is the error for a request that the policy defers. what names what to send again,
@@ -90,13 +97,11 @@ type Reading struct {
 	Facts    []Fact  // what else it adds to what an agent did recently
 }
 
-// Fact adds N to a counter of an agent.
+// Fact adds N to a counter.
 type Fact struct {
-	Agent string // its id
-	What  string // the name of a counter
-	N     float64
-
-	Tool, Session string // what it belongs to, for counters of one tool or session
+	Belongs
+	What string // the name of a counter
+	N    float64
 }
 
 // Reader finds what entries of one kind say of decisions.
@@ -179,8 +184,22 @@ var counted = map[policy.Point]string{
 	policy.OnSignal: "signals", policy.OnMessage: "messages", policy.OnTask: "tasks",
 }
 
-// outcomes are the counters of decisions by what came of them; an allow has none.
-var outcomes = map[policy.Action]string{policy.Block: "blocks", policy.Defer: "defers", policy.Gate: "gates"}
+// outcomes are the counters of decisions by what came of them. What is allowed counts only where the call itself
+// does: nobody means an agent's question about its context by "60 calls".
+var outcomes = map[policy.Action]string{
+	policy.Block: "blocks", policy.Defer: "defers", policy.Gate: "gates", policy.Allow: allowed, policy.Modify: allowed,
+}
+
+const allowed = "allowed"
+
+// outcome is the counter of what came of the decision, "" for none.
+func (r *Record) outcome() string {
+	what := outcomes[r.Then]
+	if what == allowed && counted[r.Event.Point] == "" {
+		return ""
+	}
+	return what
+}
 
 // read finds what an entry says of decisions. A decision without an event is an error of the
 // reader; it is found here, before anything relies on the event.
@@ -192,7 +211,20 @@ func (b *Book) read(e *ledger.Entry) (Reading, error) {
 	if r.Decision != nil && r.Decision.Event == nil {
 		return Reading{}, fmt.Errorf("the decision in entry %d (%s) has no event", e.Seq, e.Kind)
 	}
+	if d := r.Decision; d != nil {
+		d.Event.Tier = cmp.Or(d.Event.Tier, d.Tier, policy.API)
+	}
+	for i := range r.Facts {
+		if f := &r.Facts[i]; f.User == "" {
+			f.User = b.userOf(f.Agent)
+		}
+	}
 	return r, nil
+}
+
+// belongs is whose counters the decision reads, and adds to.
+func (r *Record) belongs() Belongs {
+	return Belongs{Agent: r.AgentID, Tool: r.Event.Tool, Session: r.Event.Session, User: r.User.ID, Tier: r.Event.Tier}
 }
 
 // maxFact is the most that one entry adds to a counter, far above any real number. It keeps
@@ -205,10 +237,10 @@ func (r Reading) facts() []Fact {
 	facts := r.Facts
 	if d := r.Decision; d != nil {
 		for what, n := range map[string]float64{
-			counted[d.Event.Point]: 1, outcomes[d.Then]: 1, policy.RuleCount(d.Rule): 1,
+			counted[d.Event.Point]: 1, d.outcome(): 1, policy.RuleCount(d.Rule): 1,
 			"tokens": float64(d.Event.Tokens), "cost": d.Event.CostUSD,
 		} {
-			facts = append(facts, Fact{d.AgentID, what, n, d.Event.Tool, d.Event.Session})
+			facts = append(facts, Fact{d.belongs(), what, n})
 		}
 	}
 	var counting []Fact

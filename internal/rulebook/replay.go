@@ -126,13 +126,12 @@ func (r *replay) count(page []decidedEntry) {
 			for _, c := range r.recent.counts {
 				n, onRecord := d.Recent.Find(c.What, c.Window)
 				if !onRecord {
-					owner := ownerOf(c.What, d.AgentID, d.Event.Tool, d.Event.Session)
-					n = r.recent.count(owner, c.What, c.Window, time.UnixMicro(d.Now))
+					n = r.recent.count(ownerOf(c.What, d.belongs()), c.What, c.Window, time.UnixMicro(d.Now))
 				}
 				t.counts.Set(c.What, c.Window, n)
 			}
 		}
-		r.recent.add(t.reading.facts(), t.entry.At)
+		r.recent.add(t.entry.Seq, t.reading.facts(), t.entry.At)
 	}
 }
 

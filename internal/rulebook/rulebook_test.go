@@ -44,13 +44,25 @@ func start(t testing.TB, address, dir string) *node {
 // startAt starts a node with a clock.
 func startAt(t testing.TB, address, dir string, at *ledgertest.Clock) *node {
 	t.Helper()
+	n := openAt(t, address, dir, at)
+	n.run()
+	return n
+}
+
+// openAt opens a node that does not run yet.
+func openAt(t testing.TB, address, dir string, at *ledgertest.Clock) *node {
+	t.Helper()
 	n := &node{Node: ledgertest.Open(t, address, at, parts(), ledgertest.Dir(dir))}
 	n.roster = roster.New(roster.Options{DB: n.DB, Ledger: n.Ledger, Now: n.Now})
 	n.book = rulebook.New(n.DB, n.Ledger, n.roster, n.Now, slog.New(slog.DiscardHandler),
 		map[string]rulebook.Reader{"thing.done": readThing})
-	n.Run(n.book.Run)
-	n.Must(n.roster.Bootstrap(t.Context()))
 	return n
+}
+
+// run starts the node.
+func (n *node) run() {
+	n.Run(n.book.Run)
+	n.Must(n.roster.Bootstrap(n.T.Context()))
 }
 
 // readThing reads an entry that a protocol wrote in its own form: what was decided is
@@ -65,7 +77,9 @@ func readThing(e *ledger.Entry) (rulebook.Reading, error) {
 		return reading, err
 	}
 	reading.Decision.Event = &policy.Event{Point: policy.OnTask, Summary: b.Words}
-	reading.Facts = []rulebook.Fact{{Agent: reading.Decision.AgentID, What: "rejections", N: 1}}
+	reading.Facts = []rulebook.Fact{{
+		Belongs: rulebook.Belongs{Agent: reading.Decision.AgentID}, What: "rejections", N: 1,
+	}}
 	return reading, nil
 }
 

@@ -28,7 +28,7 @@ func TestAWindowCountsNoLessAndHardlyMore(t *testing.T) {
 				"pause") * float64(window) / rapid.SampledFrom([]float64{100, 10, 0.4}).Draw(t, "scale")))
 			e := event{at, rapid.SampledFrom([]string{"x", "y"}).Draw(t, "agent"), float64(rapid.IntRange(1, 9).Draw(t, "n"))}
 			all = append(all, e)
-			tl.add([]Fact{{Agent: e.agent, What: "actions", N: e.n}}, at)
+			tl.add(int64(len(all)), []Fact{{Belongs: Belongs{Agent: e.agent}, What: "actions", N: e.n}}, at)
 			now := at.Add(time.Duration(rapid.Float64Range(0, 1.2).Draw(t, "later") * float64(window)))
 			least, most := 0.0, 0.0
 			for _, e := range all {

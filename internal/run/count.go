@@ -3,6 +3,7 @@ package run
 import (
 	"signalbox/internal/counter"
 	"signalbox/internal/ledger"
+	"signalbox/internal/policy"
 	"signalbox/internal/rulebook"
 )
 
@@ -27,8 +28,9 @@ func readCounts(e *ledger.Entry) (reading rulebook.Reading, err error) {
 		"actions": float64(b.Counts.Actions), "tokens": float64(b.Spent.Tokens), "cost": dollars(b.Spent.Nanos),
 	} {
 		if n > 0 {
-			reading.Facts = append(reading.Facts,
-				rulebook.Fact{Agent: b.Counts.Agent, What: what, N: n, Session: b.Counts.Session})
+			reading.Facts = append(reading.Facts, rulebook.Fact{What: what, N: n, Belongs: rulebook.Belongs{
+				Agent: b.Counts.Agent, Session: b.Counts.Session, Tier: policy.Background,
+			}})
 		}
 	}
 	return reading, nil

@@ -84,6 +84,7 @@ func (s *Signals) recordSignal(
 	if err != nil {
 		return Received{}, err
 	}
+	recorded := ledger.Body{Value: &body, JSON: text}
 	var due gate.Prepared
 	if body.Gate != "" {
 		if due, err = gate.Prepare(opening(who, sig, d.Verdict, body.Cost)); err != nil {
@@ -92,9 +93,13 @@ func (s *Signals) recordSignal(
 	}
 	run := trace(who.ID, sig.RunID)
 	err = s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		recorded, err := body.exact(tx, d, sig.Raw, recorded)
+		if err != nil {
+			return err
+		}
 		tx.Append(ledger.Event{
 			Workspace: who.Workspace, Kind: kindReceived, Actor: who.Actor(), Subject: sig.RunID,
-			Trace: run, Body: ledger.Body{Value: &body, JSON: text},
+			Trace: run, Body: recorded,
 		})
 		if body.Gate != "" {
 			due.Open(tx, body.Gate, who.Workspace, run)
@@ -105,6 +110,22 @@ func (s *Signals) recordSignal(
 		return Received{}, err
 	}
 	return Received{Answer: answer(body.Gate, o), Warnings: sig.Warnings}, nil
+}
+
+// exact is the body with what rules counted up to this transaction, if they counted anything. Nothing else of it
+// changes, so what was made before the transaction holds. encoded is the body as it is.
+func (r *received) exact(tx *ledger.Tx, d rulebook.Decision, raw []byte, encoded ledger.Body) (ledger.Body, error) {
+	if !d.Counted() {
+		return encoded, nil
+	}
+	d, err := d.Recheck(tx)
+	if err != nil {
+		return ledger.Body{}, err
+	}
+	now := *r // a function may run twice
+	now.Decision.Recent, now.Decision.Shadow = d.Record.Recent, d.Record.Shadow
+	text, err := now.encode(raw)
+	return ledger.Body{Value: &now, JSON: text}, err
 }
 
 // opening is the gate of a signal: what the operator is shown, and the rule's conditions. A
@@ -147,11 +168,7 @@ func facts(sig *Signal, cost *CostCheck) (list []gate.Fact) {
 // recordDeferral records the decision and returns the error that asks the agent to come again. The
 // run stays unknown, so that the same signal is welcome later (SIG-19).
 func (s *Signals) recordDeferral(ctx context.Context, who roster.Identity, sig *Signal, d rulebook.Decision) error {
-	err := s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-		tx.Append(d.Entry(who, sig.RunID, trace(who.ID, sig.RunID)))
-		return nil
-	})
-	if err != nil {
+	if err := d.Write(ctx, s.core.Ledger, who, sig.RunID, trace(who.ID, sig.RunID)); err != nil {
 		return err
 	}
 	return d.Deferred("the same signal")

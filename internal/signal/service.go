@@ -162,7 +162,19 @@ func (s *Signals) Receive(ctx context.Context, who roster.Identity, t Type, body
 	if err := s.checkSender(ctx, who, sig); err != nil {
 		return Received{}, err
 	}
-	d := s.core.Book.Decide(ctx, who, sig.event())
+	var r Received
+	err = rulebook.Settle(s.core.Book.Decide(ctx, who, sig.event()), func(d rulebook.Decision) (err error) {
+		r, err = s.takeDecided(ctx, who, sig, d)
+		return err
+	})
+	return r, err
+}
+
+// takeDecided records a signal as the policy has decided, or answers that it was received before. With
+// *rulebook.Stale nothing was written.
+func (s *Signals) takeDecided(ctx context.Context, who roster.Identity, sig *Signal, d rulebook.Decision) (Received,
+	error,
+) {
 	if d.Action == policy.Defer || s.recent.has(trace(who.ID, sig.RunID)) {
 		if found, err := s.findSignal(ctx, who, sig); err != nil || found != nil {
 			return s.answerRepeated(ctx, who, sig, found, err)

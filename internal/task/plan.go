@@ -10,6 +10,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
+	"signalbox/internal/rulebook"
 	"signalbox/internal/store"
 	"signalbox/internal/task/amp"
 	"signalbox/internal/wire"
@@ -234,16 +235,26 @@ func (s *Tasks) sendPlan(ctx context.Context, p approvedPlan) error {
 		return err
 	}
 	refusal, err := s.readKept(ctx, &w, p, &g)
-	if err == nil && refusal == nil {
-		refusal, err = s.askAgain(ctx, &w)
-	}
 	if err != nil {
 		return err
 	}
-	return s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-		w := w // a function may run twice
-		w.tx, w.gate = tx, &g
-		return w.release(p, refusal)
+	release := func(w work, refusal *amp.Refusal) error {
+		return s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+			w := w // a function may run twice
+			w.tx, w.gate = tx, &g
+			return w.release(p, refusal)
+		})
+	}
+	if refusal != nil {
+		return release(w, refusal)
+	}
+	return rulebook.Settle(s.decide(ctx, &w), func(d rulebook.Decision) error {
+		w := w
+		refusal, err := s.askAgain(ctx, &w, d)
+		if err != nil {
+			return err
+		}
+		return release(w, refusal)
 	})
 }
 
@@ -281,10 +292,10 @@ func (s *Tasks) readKept(ctx context.Context, w *work, p approvedPlan, g *gate.G
 	return w.party.maySend(in), err
 }
 
-// askAgain asks the policy and git about the dispatch. That the policy wants a person asked is what
-// has happened.
-func (s *Tasks) askAgain(ctx context.Context, w *work) (*amp.Refusal, error) {
-	_, refusal, err := s.askPolicy(ctx, w)
+// askAgain heeds what the policy says of the dispatch today, and asks git. That the policy wants a person asked is
+// what has happened.
+func (s *Tasks) askAgain(ctx context.Context, w *work, d rulebook.Decision) (*amp.Refusal, error) {
+	refusal, err := s.heed(ctx, w, d)
 	if fault.Is(err, fault.RateLimited) {
 		refusal, err = amp.Refuse(amp.LayerAuth, amp.AuthPolicy, "", fault.From(err).Message, "a dispatch later", nil), nil
 	}
@@ -308,6 +319,9 @@ func (w *work) release(p approvedPlan, refusal *amp.Refusal) error {
 	var next *amp.Task
 	var out amp.Outcome
 	if refusal == nil {
+		if err := w.recheck(); err != nil {
+			return err
+		}
 		next, out, refusal = w.tasks.Policy.Step(w.before, w.in, w.world)
 	}
 	if refusal == nil {

@@ -176,6 +176,8 @@ type work struct {
 	plan   *PlanAnswer     // how the dispatch stands, if it was kept before
 	rule   *policy.Verdict // what the policy says of a dispatch, nil if it was not asked
 	gate   *gate.Gate      // that has approved the dispatch, if it was kept and goes out now
+
+	decision rulebook.Decision // of the policy, about a dispatch
 }
 
 // load reads the task and, with one statement, the messages that the input refers to and the webhooks.

@@ -139,7 +139,21 @@ func (s *Tasks) Take(ctx context.Context, p Party, kind amp.Kind, raw []byte) (A
 	if p.Role == amp.Admin {
 		w.world.Agent = ""
 	}
-	decision, refusal, err := s.askPolicy(ctx, &w)
+	var answer Answer
+	var wrong *ErrorRecord
+	err := rulebook.Settle(s.decide(ctx, &w), func(d rulebook.Decision) (err error) {
+		answer, wrong, err = s.takeDecided(ctx, w, d, refused)
+		return err
+	})
+	return answer, wrong, err
+}
+
+// takeDecided takes a document as the policy has decided. refused is its refusal, without the reason. With
+// *rulebook.Stale nothing was written.
+func (s *Tasks) takeDecided(ctx context.Context, w work, d rulebook.Decision, refused rejection) (Answer, *ErrorRecord,
+	error,
+) {
+	refusal, err := s.heed(ctx, &w, d)
 	if err != nil {
 		return Answer{}, nil, err
 	}
@@ -155,7 +169,10 @@ func (s *Tasks) Take(ctx context.Context, p Party, kind amp.Kind, raw []byte) (A
 		// of the work and leaves nothing behind in the caller's.
 		w := w // a function may run twice
 		w.tx = tx
-		answer, wrong, err = w.take(decision)
+		if err := w.recheck(); err != nil {
+			return err
+		}
+		answer, wrong, err = w.take()
 		return err
 	})
 	// Two nodes may insert the same msg_id in the same moment. The sender's second try finds the
@@ -183,7 +200,7 @@ func (p Party) maySend(in amp.Input) *amp.Refusal {
 
 // take runs one step inside the transaction and writes what it leads to. Exactly one of the three
 // results is set, as in Take.
-func (w *work) take(decision *rulebook.Plain) (Answer, *ErrorRecord, error) {
+func (w *work) take() (Answer, *ErrorRecord, error) {
 	if err := w.load(); err != nil {
 		return Answer{}, nil, err
 	}
@@ -192,7 +209,7 @@ func (w *work) take(decision *rulebook.Plain) (Answer, *ErrorRecord, error) {
 	if refusal != nil {
 		record, err := w.tasks.writeRefusal(w.tx, rejection{
 			party: w.party, kind: w.in.Kind, raw: w.in.Raw, refusal: refusal, warnings: out.Warnings,
-			rule: w.rule, decision: decision,
+			rule: w.rule, decision: w.plain(),
 		})
 		return Answer{}, record, err
 	}
@@ -213,50 +230,68 @@ func (w *work) take(decision *rulebook.Plain) (Answer, *ErrorRecord, error) {
 	for _, m := range out.Raised {
 		a.Escalations = append(a.Escalations, m.MsgID)
 	}
-	return a, nil, w.record(next, out, decision)
+	return a, nil, w.record(next, out, w.plain())
 }
 
-// askPolicy asks the policy about a dispatch (TSK-47). Only dispatches of coordinators are the
+// decide asks the policy about a dispatch (TSK-47). Only dispatches of coordinators are the
 // policy's business: everything later in a task is bound by the protocol's own rules, and the
-// admin's word is above the policy.
+// admin's word is above the policy. For all else the decision is empty.
+func (s *Tasks) decide(ctx context.Context, w *work) (none rulebook.Decision) {
+	m := w.in.Message
+	if m == nil || m.Dispatch == nil || w.party.Role == amp.Admin {
+		return none
+	}
+	return s.core.Book.Decide(ctx, w.party.Identity, event(m))
+}
+
+// heed puts into the work what the policy has decided, or returns why the document is refused.
 //
 // Allow by a rule approves the dispatch; allow by default does not, since nobody has thought about
 // this task. Gate has people asked, as its rule says. Block, defer and modify refuse, and are recorded here,
 // because the transaction of the task is never reached.
-func (s *Tasks) askPolicy(ctx context.Context, w *work) (*rulebook.Plain, *amp.Refusal, error) {
-	m := w.in.Message
-	if m == nil || m.Dispatch == nil || w.party.Role == amp.Admin {
-		return nil, nil, nil
-	}
-	d := s.core.Book.Decide(ctx, w.party.Identity, event(m))
-	plain := rulebook.Plain(d.Record)
-	// The entry already holds the dispatch, and Readers makes the event from it again.
-	plain.Event = nil // it follows from the message
+func (s *Tasks) heed(ctx context.Context, w *work, d rulebook.Decision) (*amp.Refusal, error) {
+	w.decision = d
 	switch d.Action {
+	case "": // the policy was not asked
+		return nil, nil
 	case policy.Allow:
 		w.world.PlanOK = d.Rule != policy.DefaultRule
-		return &plain, nil, nil
+		return nil, nil
 	case policy.Gate:
 		w.world.AskPlan, w.rule = true, &d.Verdict
-		return &plain, nil, nil
+		return nil, nil
 	}
-	err := s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-		tx.Append(d.Entry(w.party.Identity, m.TaskID, "task:"+w.party.Workspace+":"+m.TaskID))
-		return nil
-	})
-	if err != nil {
-		return nil, nil, err
+	m := w.in.Message
+	if err := d.Write(ctx, s.core.Ledger, w.party.Identity, m.TaskID, "task:"+w.party.Workspace+":"+m.TaskID); err != nil {
+		return nil, err
 	}
 	if d.Action == policy.Defer {
-		return nil, nil, d.Deferred("the same message")
+		return nil, d.Deferred("the same message")
 	}
 	reason := d.Reason
 	if d.Action == policy.Modify {
 		reason = "The rule " + d.Rule +
 			" would change the message, which is its sender's. An operator should change the policy."
 	}
-	return nil, amp.Refuse(amp.LayerAuth, amp.AuthPolicy, "", reason,
+	return amp.Refuse(amp.LayerAuth, amp.AuthPolicy, "", reason,
 		"a dispatch that the policy allows, or an escalation", nil), nil
+}
+
+// recheck makes the decision exact in the transaction that records it.
+func (w *work) recheck() (err error) {
+	w.decision, err = w.decision.Recheck(w.tx)
+	return err
+}
+
+// plain is the record of the decision as the entry of a dispatch has it, nil if the policy was not asked. The entry
+// already holds the dispatch, and Readers makes the event from it again.
+func (w *work) plain() *rulebook.Plain {
+	if w.decision.Action == "" {
+		return nil
+	}
+	plain := rulebook.Plain(w.decision.Record)
+	plain.Event = nil
+	return &plain
 }
 
 // event is what rules see of a dispatch. The risk level is event.priority, because rules of other

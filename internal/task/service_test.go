@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -355,6 +357,38 @@ func TestThePolicyDecidesAboutDispatches(t *testing.T) {
 		report, err := n.Book.Replay(t.Context(), p, n.Now().Add(-time.Hour), func(int64, int64) {})
 		if err != nil || report.Decisions == 0 || report.Broken != 0 {
 			t.Errorf("%+v %v", report, err)
+		}
+		n.WantClean()
+	})
+}
+
+// Of 100 dispatches at once as many go out as the rule says.
+func TestALimitOfARuleIsExact(t *testing.T) {
+	eachNode(t, func(t *testing.T, n *node) {
+		n.Apply(`rules:
+- {name: sixty, on: [task], when: 'recent.tasks("1h") >= 60', then: block}
+- {name: all, on: [task], when: 'true', then: allow}
+`)
+		var taken, refused atomic.Int64
+		var sending sync.WaitGroup
+		for i := range 100 {
+			raw := dispatch(fmt.Sprintf("T-2026-%03d", i+1), 1)
+			sending.Go(func() {
+				switch _, wrong, err := n.tasks.Take(t.Context(), n.parties[amp.Coordinator], amp.InMessage, raw); {
+				case err != nil:
+					t.Error(err)
+				case wrong == nil:
+					taken.Add(1)
+				case wrong.Errors[0].Code == amp.AuthPolicy:
+					refused.Add(1)
+				default:
+					t.Errorf("%+v", wrong.Errors)
+				}
+			})
+		}
+		sending.Wait()
+		if taken.Load() != 60 || refused.Load() != 40 {
+			t.Errorf("%d taken, %d refused", taken.Load(), refused.Load())
 		}
 		n.WantClean()
 	})

@@ -1,0 +1,164 @@
+package rulebook
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"signalbox/internal/fault"
+	"signalbox/internal/ledger"
+	"signalbox/internal/policy"
+	"signalbox/internal/roster"
+)
+
+// basis is what a decision that looked at counters was made of, so that it can be made again in the transaction
+// that records it.
+type basis struct {
+	book   *Book
+	policy *policy.Policy
+	recent *countReader // what it saw
+	record Record       // as it was decided, with its event
+}
+
+// Stale is the error of a decision that would have come out otherwise: others were recorded since it was made, and
+// the counters that its rule looked at have moved on. Decision is how it comes out now. Settle deals with it.
+type Stale struct{ Decision Decision }
+
+func (s *Stale) Error() string {
+	return fmt.Sprintf("the rule %q decides now, since others were decided meanwhile", s.Decision.Rule)
+}
+
+// Counted reports whether a rule has looked at a counter, so that Recheck may come to another end.
+func (d Decision) Counted() bool { return d.basis != nil }
+
+// Recheck makes a decision exact. Call it in the transaction that records the decision, before anything is appended
+// for it, and append the record of the decision that it returns. The counters that rules read are counted again with
+// every entry before that one, those that were appended in the same transaction and are not committed yet included; the
+// record then has these counts. If the policy comes to another end with them, the error is *Stale, nothing may be
+// written, and Settle begins anew. So of any number of calls at once a limit lets through exactly as many as it says,
+// on any number of nodes: the ledger has one head.
+//
+// A decision whose rules read no counter is returned as it is. What the caller has made of the verdict since stays.
+func (d Decision) Recheck(tx *ledger.Tx) (Decision, error) {
+	if d.basis == nil {
+		return d, nil
+	}
+	was := d.basis
+	b := was.book
+	b.pending.mu.Lock()
+	defer b.pending.mu.Unlock()
+	pending, err := b.countUpTo(tx, was.recent.at)
+	if err != nil {
+		return d, err
+	}
+	if was.holds(pending) {
+		return d, nil
+	}
+	// The rules are bounded by their cost, and a caller that has gone does not change what they say.
+	now := was.record.decide(context.Background(), b, was.policy, &countReader{at: was.recent.at, pending: pending})
+	if now.Action != was.record.Then || now.Rule != was.record.Rule || now.Failed != was.record.Failed {
+		return d, &Stale{now}
+	}
+	d.Shadow, d.Record.Shadow, d.Record.Recent = now.Shadow, now.Record.Shadow, now.Record.Recent
+	return d, nil
+}
+
+// holds reports whether the counters that were read are what they were. Then the policy says the same.
+func (b *basis) holds(pending *tally) bool {
+	exact := *b.recent
+	exact.pending = pending
+	for _, c := range exact.at.counts {
+		if was, read := exact.seen.Find(c.What, c.Window); read && exact.count(c.What, c.Window) != was {
+			return false
+		}
+	}
+	return true
+}
+
+// maxRounds is how often a decision is made anew before it is given up. A limit settles in two rounds: each round is
+// decided with what those before it wrote.
+const maxRounds = 50
+
+// Settle calls act with a decision, and again with another one while act fails with *Stale. act writes, with Recheck,
+// and has done nothing when it fails so. A decision that does not settle is an error, and nothing was done.
+func Settle(d Decision, act func(Decision) error) error {
+	for range maxRounds {
+		err := act(d)
+		stale, ok := errors.AsType[*Stale](err)
+		if !ok {
+			return err
+		}
+		d = stale.Decision
+	}
+	return fault.New(fault.Overloaded,
+		"Too many calls at once changed what the rule %q counts. Nothing was done; try again in a moment.", d.Rule)
+}
+
+// Write records a decision as an entry of its own (Entry) and waits until it is on disk. With *Stale nothing was
+// written.
+func (d Decision) Write(ctx context.Context, l *ledger.Ledger, who roster.Identity, subject, trace string) error {
+	return l.Write(ctx, func(tx *ledger.Tx) error {
+		d, err := d.Recheck(tx)
+		if err == nil {
+			tx.Append(d.Entry(who, subject, trace))
+		}
+		return err
+	})
+}
+
+// countFor bounds reading the entries that a tally lacks inside of a transaction, for which all other writers wait.
+const countFor = 10 * time.Second
+
+// countUpTo brings a tally up to where the transaction begins, and counts what the transaction has appended so far
+// apart. The tally is shared with the goroutine that follows the ledger; what it gets here is committed, so it stays
+// right whatever becomes of the transaction. (A transaction that only guesses where it begins may be behind the
+// tally. It cannot be committed then, and runs again.)
+func (b *Book) countUpTo(tx *ledger.Tx, t *tally) (*tally, error) {
+	if seq := t.upTo(); seq < tx.Begun() {
+		ctx, cancel := context.WithTimeout(context.Background(), countFor)
+		defer cancel()
+		for seq < tx.Begun() {
+			entries, err := b.ledger.Next(ctx, seq)
+			if err != nil {
+				return nil, err
+			}
+			if len(entries) == 0 {
+				return nil, fmt.Errorf("the entries from %d to %d cannot be read to be counted", seq+1, tx.Begun())
+			}
+			for i := range entries {
+				b.count(t, &entries[i])
+			}
+			seq = entries[len(entries)-1].Seq
+		}
+	}
+	return b.pending.count(b, tx.Appended(), t), nil
+}
+
+// pending counts what a transaction has appended and not committed. The functions of a transaction run one after
+// another, so each goes on where the one before it has stopped, and entries are read once.
+type pending struct {
+	mu     sync.Mutex
+	beside *tally // whose counters it has
+	counts *tally // of the entries, nil for none
+	n      int    // how many entries
+	salt   []byte // of the last one, by which it is known: no two entries have the same
+}
+
+// count counts the entries that a transaction has appended, for the counters of a tally. The caller holds the lock.
+func (p *pending) count(b *Book, appended []*ledger.Entry, beside *tally) *tally {
+	// Another transaction, or one that has dropped a function with what it appended.
+	if p.beside != beside || p.n > len(appended) || p.n > 0 && !bytes.Equal(p.salt, appended[p.n-1].Salt) {
+		p.beside, p.counts, p.n = beside, nil, 0
+	}
+	if p.counts == nil {
+		p.counts = newTally(beside.counts)
+	}
+	for ; p.n < len(appended); p.n++ {
+		b.count(p.counts, appended[p.n])
+		p.salt = appended[p.n].Salt
+	}
+	return p.counts
+}
