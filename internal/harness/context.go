@@ -239,3 +239,18 @@ func (n *note) matchWords(key string, words []string) memory {
 	}
 	return memory{Fact{content, "session " + key + ", " + string(n.Type), 0.5}, hits}
 }
+
+// detectIntent finds the intent whose keywords occur most in a prompt. If a rule sets
+// the intent, the confidence is 1 and encode puts the rule's word in. With neither the
+// answer is a block: an allow has to name an intent.
+func detectIntent(prompt string, v policy.Verdict) Answer {
+	best, hits, total := knowledge.IntentOf(prompt)
+	sure := 1.0
+	if v.Changes.Set["intent"] == nil && v.Changes.Set["detected_intent"] == nil {
+		if best == "" {
+			return Answer{Decision: "block", Reason: "The prompt has no keyword of an intent."}
+		}
+		sure = 0.5 + 0.4*float64(hits)/float64(total)
+	}
+	return Answer{Decision: "allow", DetectedIntent: best, Confidence: &sure}
+}

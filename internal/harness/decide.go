@@ -173,7 +173,7 @@ func (h *Harness) answerVerdict(ctx context.Context, who roster.Identity, e *Eve
 	case policy.Defer:
 		a = postponement(e.Type, v.Reason, v.RetryAfter)
 	default:
-		a = refusal(e, v.Reason)
+		a = denial(e, v.Reason)
 	}
 	if err != nil {
 		return nil, false, err

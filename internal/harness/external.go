@@ -52,7 +52,7 @@ func (h *Harness) askHandler(ctx context.Context, e *Event) (wire.Raw, error) {
 		return nil, fmt.Errorf("the handler of %s answered %d", e.Type, res.StatusCode)
 	case len(text) > maxPost:
 		return nil, fmt.Errorf("the handler of %s answered with more than %d bytes", e.Type, maxPost)
-	case nestedDeeper(text, maxNesting):
+	case shape.NestedDeeper(text, maxNesting):
 		return nil, fmt.Errorf("the handler of %s answered with more than %d levels", e.Type, maxNesting)
 	}
 	members, err := wire.Members(text)

@@ -108,7 +108,7 @@ func (h *Harness) openGate(ctx context.Context, s *heldStep, past string) (*gate
 	trace := traceOf(s.who.ID, s.session)
 	var stands *gate.Approval
 	err = h.commit(ctx, func(tx *ledger.Tx) error {
-		body, err := b.exact(tx, s.decision, encoded)
+		body, err := s.decision.Body(tx, encoded, b.with)
 		if err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/refusal"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
@@ -118,7 +119,8 @@ func credentials(r *http.Request, query bool) (keys []string) {
 // operator's token is refused: AHP is for agents, and an operator has no steps to be
 // decided.
 func (h *Harness) authenticate(r *http.Request, query bool) (key string, err error) {
-	err = fault.New(fault.Unauthenticated, "Send a key of the agent as X-API-Key, or as Authorization: Bearer.")
+	err = refusal.NoKey(fault.New(fault.Unauthenticated,
+		"Send a key of the agent as X-API-Key, or as Authorization: Bearer."))
 	for _, key := range credentials(r, query) {
 		var who roster.Identity
 		if who, err = h.core.Roster.Authenticate(r.Context(), key); err != nil {
@@ -148,9 +150,10 @@ func (h *Harness) post(w http.ResponseWriter, r *http.Request) error {
 		m, _ := parseMessage(text)
 		problem := refuse(codeUnauthorized, "unauthorized: %s", fault.From(err).Message)
 		if blocked := h.blockInstead(r.Context(), c, "", &m, problem); blocked != nil {
+			refusal.Note(r.Context(), err)
 			return writeReply(w, http.StatusOK, blocked)
 		}
-		return unauthorized(w, err)
+		return unauthorized(w, r, err)
 	}
 	if err := wire.IsJSON(r); err != nil {
 		return err
@@ -195,10 +198,11 @@ func (b *beginning) Write(p []byte) (int, error) {
 
 // unauthorized answers a call without a good key with 401 and an error of JSON-RPC.
 // Other errors, such as a database that is away, are passed on.
-func unauthorized(w http.ResponseWriter, err error) error {
+func unauthorized(w http.ResponseWriter, r *http.Request, err error) error {
 	if !fault.Is(err, fault.Unauthenticated) {
 		return err
 	}
+	refusal.Note(r.Context(), err)
 	return writeReply(w, http.StatusUnauthorized,
 		errorReply(nil, refuse(codeUnauthorized, "unauthorized: %s", fault.From(err).Message)))
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"signalbox/internal/harness/shape"
 	"signalbox/internal/wire"
 )
 
@@ -73,7 +74,7 @@ func (m *message) request() bool { return m.id != nil }
 func parseMessage(text []byte) (m message, err *rpcError) {
 	// First, and without recursion: a parser that goes as deep as the text does would not
 	// come back.
-	if nestedDeeper(text, maxNesting) {
+	if shape.NestedDeeper(text, maxNesting) {
 		return m, refuse(codeParse, "The message is nested deeper than %d levels.", maxNesting)
 	}
 	levels, problem := wire.Nested(text, "params", "payload", "arguments")
@@ -107,30 +108,6 @@ func parseMessage(text []byte) (m message, err *rpcError) {
 		return m, refuse(codeInvalid, "Invalid JSON-RPC message: params is missing; it may be null.")
 	}
 	return m, nil
-}
-
-// nestedDeeper reports whether lists and objects are nested more than most levels deep. It
-// looks at brackets outside of strings and checks nothing else, so it may be called
-// with any bytes.
-func nestedDeeper(text []byte, most int) bool {
-	depth, quoted := 0, false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{' || c == '[':
-			depth++
-			if depth > most {
-				return true
-			}
-		case c == '}' || c == ']':
-			depth--
-		}
-	}
-	return false
 }
 
 // resultReply is a response with a result. The id goes back byte for byte: the

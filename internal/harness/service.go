@@ -10,6 +10,7 @@ import (
 	"signalbox/internal/harness/knowledge"
 	"signalbox/internal/proc"
 	"signalbox/internal/protocol"
+	"signalbox/internal/refusal"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
@@ -231,6 +232,7 @@ func (h *Harness) agentOf(ctx context.Context, c *Conn) string {
 func (h *Harness) answerMessage(ctx context.Context, c *Conn, m *message) Outcome {
 	who, err := c.who(ctx)
 	if err != nil {
+		refusal.Note(ctx, err)
 		out := h.refuseRequest(ctx, c, "", m, refuse(codeUnauthorized, "unauthorized: %s", err.Error()))
 		out.Notified = !m.request()
 		return out

@@ -16,6 +16,7 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/proc"
+	"signalbox/internal/refusal"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
@@ -131,7 +132,8 @@ func (h *Harness) ServeSocket(ctx context.Context, l net.Listener) error {
 			}
 			c := h.newConn(TransportSocket, func(ctx context.Context) (roster.Identity, error) { return h.localAgent(ctx, user) })
 			c.peer = peer
-			h.serve(wire.WithStop(context.WithoutCancel(ctx), ctx), c, newLines(conn))
+			on := refusal.With(context.WithoutCancel(ctx), h.core.Refusals, refusal.Call{Source: "unix", Name: "AHP"})
+			h.serve(wire.WithStop(on, ctx), c, newLines(conn))
 		})
 	}
 }

@@ -31,8 +31,8 @@ func millis(d time.Duration) *int64 {
 // failClosed marks an answer that nobody decided (AHP-35).
 var failClosed = map[string]any{"fail_closed": true}
 
-// refusal denies an event in the words of its type.
-func refusal(e *Event, reason string) Answer {
+// denial denies an event in the words of its type.
+func denial(e *Event, reason string) Answer {
 	switch e.Type {
 	case Idle: // it can only be put off
 		// AHP-37: retry_after_ms is for decoders that know the generic decisions only.
@@ -48,7 +48,7 @@ func refusal(e *Event, reason string) Answer {
 
 // failureAnswer denies an event about which no decision could be made.
 func failureAnswer(e *Event, reason string) Answer {
-	a := refusal(e, reason)
+	a := denial(e, reason)
 	a.Metadata = failClosed
 	return a
 }

@@ -59,18 +59,10 @@ func (s *step) encode(raw []byte) (ledger.Body, error) {
 	return ledger.Body{Value: s, JSON: wire.Splice(head, wire.Member{Name: "event", Value: raw})}, nil
 }
 
-// exact is the body of the step with what rules counted up to this transaction, if they counted anything. encoded is
-// the body as it is.
-func (s *step) exact(tx *ledger.Tx, d rulebook.Decision, encoded ledger.Body) (ledger.Body, error) {
-	if !d.Counted() {
-		return encoded, nil
-	}
-	d, err := d.Recheck(tx)
-	if err != nil {
-		return ledger.Body{}, err
-	}
-	now := *s // a function may run twice
-	now.Decision = d.Record
+// with is the body of the step with another record of its decision.
+func (s *step) with(r rulebook.Record) (ledger.Body, error) {
+	now := *s // what was recorded before a batch ran again is not changed
+	now.Decision = r
 	return now.encode(s.Event)
 }
 
@@ -83,7 +75,7 @@ func (h *Harness) recordStep(ctx context.Context, who roster.Identity, e *Event,
 		return err
 	}
 	return h.commit(ctx, func(tx *ledger.Tx) error {
-		body, err := s.exact(tx, d, encoded)
+		body, err := d.Body(tx, encoded, s.with)
 		if err != nil {
 			return err
 		}

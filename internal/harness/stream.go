@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"signalbox/internal/refusal"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
@@ -200,6 +201,7 @@ func (h *Harness) refuseOverLimit(ctx context.Context, c *Conn, who roster.Ident
 	if err == nil {
 		return Outcome{}, false
 	}
+	refusal.Note(ctx, err)
 	after := max(time.Second, time.Minute/time.Duration(max(left.Limit, 1)))
 	return h.overloadReply(ctx, c, who, m, err.Error(), after), true
 }

@@ -21,7 +21,7 @@ func (h *Harness) upgrade(w http.ResponseWriter, r *http.Request) error {
 	}
 	key, err := h.authenticate(r, true)
 	if err != nil {
-		return unauthorized(w, err)
+		return unauthorized(w, r, err)
 	}
 	// Agents send no Origin; a browser does, and Accept checks that it is ours.
 	conn, err := websocket.Accept(w, r, nil)

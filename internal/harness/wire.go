@@ -105,9 +105,7 @@ func parseEvent(raw wire.Raw, inside []map[string]wire.Raw) (*Event, error) {
 	if err := shape.Fits(got, shape.EventMembers); err != nil {
 		return nil, err
 	}
-	e := &Event{
-		Payload: got["payload"], Raw: raw, meta: got["metadata"], members: inside[1], arguments: inside[2],
-	}
+	e := &Event{Payload: got["payload"], Raw: raw, meta: got["metadata"], members: inside[1], arguments: inside[2]}
 	name, _ := wire.Text(got["event_type"])
 	e.Type = Type(name)
 	if e.kind = kinds[e.Type]; e.kind == nil {
@@ -130,9 +128,7 @@ func parseQuery(raw wire.Raw) (*Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Event{
-		Type: Query, kind: kinds[Query], Payload: got["payload"], Raw: raw, meta: got["metadata"], asking: true,
-	}
+	e := &Event{Type: Query, kind: kinds[Query], Payload: got["payload"], Raw: raw, meta: got["metadata"], asking: true}
 	e.query, _ = wire.Text(got["query_type"])
 	e.Session, _ = wire.Text(got["session_id"])
 	e.AgentID, _ = wire.Text(got["agent_id"])

@@ -25,7 +25,7 @@ func (m *Mail) hold(ctx context.Context, l *letter, rules gate.Rules, risk, rule
 	m.complete(l)
 	id := l.meta.Envelope.ID
 	l.meta.Quarantine, l.meta.Gate = amp.NewID("qtn", m.core.Now()), gate.NewID()
-	body, err := l.encode(l.decision)
+	body, err := l.encode(l.decision.Record)
 	if err != nil {
 		return Answer{}, err
 	}

@@ -46,7 +46,7 @@ func (m *Mail) Notify(ctx context.Context, n Notice) error {
 	if err != nil {
 		return err
 	}
-	body, err := l.encode(l.decision)
+	body, err := l.encode(l.decision.Record)
 	if err != nil {
 		return err
 	}

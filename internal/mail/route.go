@@ -1,6 +1,7 @@
 package mail
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -301,7 +302,8 @@ func (m *Mail) takeDecided(ctx context.Context, l *letter) (Answer, error) {
 		return Answer{}, m.recordBlocked(ctx, l, fault.New(fault.Forbidden, "The rule %s refuses this message: %s", d.Rule,
 			d.Reason).With("rule", d.Rule))
 	case d.Action == policy.Defer:
-		return Answer{}, m.recordDeferred(ctx, l)
+		err := d.Write(ctx, m.core.Ledger, l.sender, l.sender.ID, "")
+		return Answer{}, cmp.Or(err, d.Deferred("the message"))
 	case severity >= Critical:
 		return Answer{}, m.recordBlocked(ctx, l, fault.New(fault.Forbidden,
 			"This message has marks of prompt injection (%s). Rewrite it without them.",
@@ -339,14 +341,6 @@ func (m *Mail) recordBlocked(ctx context.Context, l *letter, why *fault.Error) e
 	}
 	m.suspendIfCritical(ctx, l.sender)
 	return why
-}
-
-// recordDeferred records that a rule put the decision off, and answers that the sender should try again.
-func (m *Mail) recordDeferred(ctx context.Context, l *letter) error {
-	if err := l.decision.Write(ctx, m.core.Ledger, l.sender, l.sender.ID, ""); err != nil {
-		return err
-	}
-	return l.decision.Deferred("the message")
 }
 
 // repeated answers a request whose idempotency key was used before, nil if it was not (MSG-35).

@@ -54,10 +54,9 @@ func (m *Mail) complete(l *letter) {
 
 // encode makes the body of message.routed. MSG-32: the payload is spliced in byte for byte; the
 // value beside the text spares followers on this node the decoding.
-func (l *letter) encode(d rulebook.Decision) (ledger.Body, error) {
+func (l *letter) encode(record rulebook.Record) (ledger.Body, error) {
 	b := &routed{Meta: l.meta, text: l.Text}
-	if d.Action != "" { // a Notice is not decided upon
-		record := d.Record
+	if record.Then != "" { // a Notice is not decided upon
 		record.Event = nil // readDecision makes it again from the message
 		b.Decision = &record
 	}
@@ -85,14 +84,9 @@ func (l *letter) append(tx *ledger.Tx, body ledger.Body) {
 // store claims the attachments of the message and appends it, in one transaction: of two
 // messages that name the same attachment, the second fails. With *rulebook.Stale it must not be stored.
 func (l *letter) store(tx *ledger.Tx, body ledger.Body) error {
-	if l.decision.Counted() {
-		d, err := l.decision.Recheck(tx)
-		if err == nil {
-			body, err = l.encode(d)
-		}
-		if err != nil {
-			return err
-		}
+	body, err := l.decision.Body(tx, body, l.encode)
+	if err != nil {
+		return err
 	}
 	if err := attachment.Claim(tx, l.meta.Attachments); err != nil {
 		return err
@@ -113,7 +107,7 @@ func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
 			amp.Stamp(l.ExpiresAt)).About("expires_at")
 	}
 	m.complete(l)
-	body, err := l.encode(l.decision)
+	body, err := l.encode(l.decision.Record)
 	if err != nil {
 		return Answer{}, err
 	}

@@ -13,6 +13,7 @@ import (
 	"signalbox/internal/mail/amp"
 	"signalbox/internal/mail/directory"
 	"signalbox/internal/mail/hub"
+	"signalbox/internal/refusal"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
@@ -96,8 +97,8 @@ func (s *socket) readAuth(ctx context.Context) bool {
 	}
 	f, err := amp.ReadFields(text)
 	if kind != websocket.MessageText || err != nil || f.Text("type", 64) != "auth" {
-		s.fail(ctx, "", fault.New(fault.Unauthenticated,
-			"The first frame should be {\"type\": \"auth\", \"token\": \"amp_live_sk_…\"}."))
+		s.fail(ctx, "", refusal.NoKey(fault.New(fault.Unauthenticated,
+			"The first frame should be {\"type\": \"auth\", \"token\": \"amp_live_sk_…\"}.")))
 		s.close(closeNotAuth, "the first frame should be auth")
 		return false
 	}
@@ -241,6 +242,7 @@ func (s *socket) route(ctx context.Context, who roster.Identity, request string,
 
 // fail sends an error frame.
 func (s *socket) fail(ctx context.Context, request string, err error) {
+	refusal.Note(ctx, err)
 	e := fault.From(err)
 	out := map[string]any{"type": "error", "error": protocolCode(e.Code), "message": e.Message}
 	if e.Field != "" {

@@ -213,15 +213,15 @@ func (c *carrier) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil || res.StatusCode < http.StatusBadRequest {
 		return res, err
 	}
-	return refusal(res)
+	return errorIn(res)
 }
 
 // maxRefusal is how many bytes of an error answer are read.
 const maxRefusal = 1 << 20
 
-// refusal is the error that an answer carries in our form. Answers in another form, such as a
+// errorIn is the error that an answer carries in our form. Answers in another form, such as a
 // proxy's, are left to the SDK with their body intact.
-func refusal(res *http.Response) (*http.Response, error) {
+func errorIn(res *http.Response) (*http.Response, error) {
 	defer func() { _ = res.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxRefusal))
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"signalbox/internal/mail"
+	"signalbox/internal/refusal"
 	"signalbox/internal/roster"
 	"signalbox/internal/signal"
 	"signalbox/internal/task"
@@ -39,7 +40,7 @@ type Options struct {
 // that takes microseconds.
 func Handler(o Options) http.Handler {
 	return sdk.NewStreamableHTTPHandler(func(r *http.Request) *sdk.Server {
-		s, err := newServer(o, roster.From(r.Context()))
+		s, err := newServer(r.Context(), o)
 		if err != nil {
 			_ = o.Explain("", err)
 			return nil // answered with 400
@@ -57,11 +58,16 @@ type server struct {
 	// The agent whose key came with the request, and its role in tasks.
 	who  roster.Identity
 	role amp.Role // in tasks, "" for none
+	// refused notes that a call was refused. The SDK makes a context of its own for tools.
+	refused func(error)
 }
 
-// newServer makes the MCP server of an agent, with the tools of its role.
-func newServer(o Options, who roster.Identity) (*sdk.Server, error) {
-	s := &server{Options: o, who: who, role: task.MeOf(who).Role}
+// newServer makes the MCP server of an agent, which the request's context names, with the tools of its role.
+func newServer(request context.Context, o Options) (*sdk.Server, error) {
+	who := roster.From(request)
+	s := &server{
+		Options: o, who: who, role: task.MeOf(who).Role, refused: func(err error) { refusal.Note(request, err) },
+	}
 	out := sdk.NewServer(&sdk.Implementation{Name: "signalbox", Title: "Signalbox", Version: o.Version},
 		&sdk.ServerOptions{
 			Instructions: "Signalbox stands between agents and the people who answer for them. You are the agent " + who.Name +
@@ -114,6 +120,7 @@ func (s *server) handle(t tool, schema object) sdk.ToolHandler {
 			out, err = t.do(wire.WithScope(roster.With(ctx, s.who), s.who.Workspace), args)
 		}
 		if err != nil {
+			s.refused(err)
 			return result(t.errorText(s.Explain(t.name, err)), true), nil
 		}
 		return result(out.text, out.refused), nil

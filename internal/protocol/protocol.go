@@ -22,6 +22,7 @@ import (
 	"signalbox/internal/gate"
 	"signalbox/internal/kin"
 	"signalbox/internal/ledger"
+	"signalbox/internal/refusal"
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/secret"
@@ -40,8 +41,10 @@ type Core struct {
 	Book   *rulebook.Book
 	Gates  *gate.Gates
 	Outbox *deliver.Outbox
-	Now    func() time.Time
-	Log    *slog.Logger
+	// Refusals notes the calls that are refused before anything is decided; nil in tests without calls.
+	Refusals *refusal.Log
+	Now      func() time.Time
+	Log      *slog.Logger
 	// Secrets replaces credentials in texts, for rules that say so. In what is stored the ledger
 	// does it (List.Clean).
 	Secrets *secret.Redactor

@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"signalbox/internal/refusal"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
@@ -63,6 +64,7 @@ func (p *Proxy) handle(w http.ResponseWriter, r *http.Request) error {
 	x.out = &output{x: x, deadline: x.began.Add(writeTime)} // the server's own write deadline
 	defer x.recover()
 	if err := x.carry(); err != nil {
+		refusal.Note(r.Context(), err)
 		x.writeFailure(failureOf(err))
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/refusal"
 	"signalbox/internal/roster"
 )
 
@@ -52,8 +53,8 @@ func (p *Proxy) identify(ctx context.Context, header http.Header, provider, inPa
 	}
 	if ours == "" {
 		if theirs == "" {
-			return c, fault.New(fault.Unauthenticated,
-				"There is no key. Use a key of the agent, rs-amp-…, in place of the provider's.")
+			return c, refusal.NoKey(fault.New(fault.Unauthenticated,
+				"There is no key. Use a key of the agent, rs-amp-…, in place of the provider's."))
 		}
 		c.who, err = p.owner(ctx, theirs)
 		return c, err
@@ -117,7 +118,7 @@ func (p *Proxy) owner(ctx context.Context, key string) (roster.Identity, error) 
 		}
 	}
 	return roster.Identity{},
-		fault.New(fault.Unauthenticated,
+		refusal.Because(fault.New(fault.Unauthenticated,
 			"This key is registered to no agent here. Use a key of the agent, rs-amp-…, in its "+
-				"place, or in the base URL: /v1/proxy/a/rs-amp-….")
+				"place, or in the base URL: /v1/proxy/a/rs-amp-…."), refusal.Cause{Reason: refusal.WrongKey})
 }

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"slices"
 
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
@@ -73,46 +74,34 @@ func (x *exchange) judgeCalls(ctx context.Context, calls []form.Call, to *ruling
 	}
 }
 
-// decideCall asks the policy about a call. If rules looked at counters the decision is written down before anything
-// follows from it, so that it counts for every decision after it; one that cannot be is a refusal.
-func (x *exchange) decideCall(ctx context.Context, c *form.Call) (d rulebook.Decision) {
+// decideCall asks the policy about a call.
+func (x *exchange) decideCall(ctx context.Context, c *form.Call) rulebook.Decision {
 	first := x.p.core.Book.Decide(ctx, x.who, x.policyEvent(c))
-	err := rulebook.Settle(first, func(again rulebook.Decision) (err error) {
-		if d = again; c.Unclear != "" && d.Action == policy.Allow {
+	return x.reserve([]rulebook.Decision{first}, func(all []rulebook.Decision) rulebook.Decision {
+		d := all[0]
+		if c.Unclear != "" && d.Action == policy.Allow {
 			requirePerson(&d, d.Rule, "Rules cannot see what this call would do: "+c.Unclear+".")
 		}
-		d, err = x.reserve(d)
-		return err
+		return d
 	})
+}
+
+// reserve writes the decision that choose takes before anything follows from it, if rules looked at counters, so that
+// it counts for every decision after it. One that cannot be written is a refusal.
+func (x *exchange) reserve(all []rulebook.Decision, choose func([]rulebook.Decision) rulebook.Decision) (
+	d rulebook.Decision,
+) {
+	d, err := rulebook.Reserve(x.p.core.Ledger, all, func(all []rulebook.Decision) rulebook.Decision {
+		d := choose(all)
+		if slices.ContainsFunc(all, rulebook.Decision.Counted) { // it will be written
+			d.Record.Event = x.cut(*d.Record.Event)
+		}
+		return d
+	}, func(d rulebook.Decision) ledger.Event { return d.Entry(x.who, x.fp, x.trace()) })
 	if err != nil {
-		refuseUncounted(&d, err)
+		why := "A rule counts such calls, and this one could not be counted: " + fault.From(err).Message
+		d.Verdict = policy.Verdict{Action: policy.Block, Rule: d.Rule, Reason: why, Shadow: d.Shadow}
+		d.Record.Then, d.Record.Reason = d.Action, d.Reason
 	}
 	return d
-}
-
-// reserve writes a decision whose rules looked at counters, exact, and waits for it. It is not interrupted when the
-// client goes away.
-func (x *exchange) reserve(d rulebook.Decision) (rulebook.Decision, error) {
-	if !d.Counted() {
-		return d, nil
-	}
-	d.Record.Event = x.cut(*d.Record.Event) // before the transaction
-	exact := d
-	err := x.p.core.Ledger.Write(context.WithoutCancel(x.r.Context()), func(tx *ledger.Tx) (err error) {
-		if exact, err = d.Recheck(tx); err == nil {
-			tx.Append(exact.Entry(x.who, x.fp, x.trace()))
-		}
-		return err
-	})
-	exact.Recorded = err == nil
-	return exact, err
-}
-
-// refuseUncounted turns a decision that could not be written down into a refusal.
-func refuseUncounted(d *rulebook.Decision, why error) {
-	d.Verdict = policy.Verdict{
-		Action: policy.Block, Rule: d.Rule, Shadow: d.Shadow,
-		Reason: "A rule counts such calls, and this one could not be counted: " + fault.From(why).Message,
-	}
-	d.Record.Then, d.Record.Reason, d.Recorded = d.Action, d.Reason, false
 }

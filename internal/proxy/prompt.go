@@ -2,9 +2,7 @@ package proxy
 
 import (
 	"context"
-	"errors"
 	"net/http"
-	"slices"
 	"strings"
 
 	"signalbox/internal/fault"
@@ -47,97 +45,47 @@ func (x *exchange) askPolicy() (*gate.Approval, error) {
 	return nil, x.refuseCall(d)
 }
 
-// decidedRequest is a request with its decision.
-type decidedRequest struct {
-	rulebook.Decision
-	model string
-	known bool // so is the conversation that it continues
-}
-
 // decidePrompt asks the policy about the request. A batch gets the strictest decision that one of
 // its requests gets (PRX-22), and is shown under that request's model. A request in a batch that
-// cannot be read is judged as model "unreadable", without tools. If rules looked at counters the decision
-// is written down before anything follows from it; one that cannot be is a refusal.
+// cannot be read is judged as model "unreadable", without tools.
 func (x *exchange) decidePrompt() rulebook.Decision {
-	var all []decidedRequest
+	var all []rulebook.Decision
+	var about []*request
+	ask := func(q *request) { all, about = append(all, x.decideOne(q)), append(about, q) }
 	if x.kind == "batch" {
 		for _, params := range x.q.batch {
-			one := request{form: form.Messages, kind: x.kind, provider: x.provider, body: params}
+			one := &request{form: form.Messages, kind: x.kind, provider: x.provider, body: params}
 			if err := one.read(x.rules.messages); err != nil {
 				one.model = "unreadable"
 			}
-			all = append(all, x.decideOne(&one))
+			ask(one)
 		}
 	}
 	if len(all) == 0 {
-		all = append(all, x.decideOne(&x.q))
+		ask(&x.q)
 	}
-	var worst decidedRequest
-	err := rulebook.Settle(all[0].Decision, func(rulebook.Decision) error {
-		worst = x.strictestOf(all)
-		x.q.model = worst.model
-		return x.reserveStrictest(all, &worst.Decision)
-	})
-	if err != nil {
-		refuseUncounted(&worst.Decision, err)
-	}
-	return worst.Decision
-}
-
-// strictestOf is the strictest decision about the requests of a call, the first of several.
-func (x *exchange) strictestOf(all []decidedRequest) (worst decidedRequest) {
-	for i, one := range all {
-		if one.Action == policy.Allow && !one.known && x.rules.continued != "" {
-			requirePerson(&one.Decision, x.rules.continued,
-				"This continues a conversation that the provider keeps and Signalbox has not seen, so the rule "+x.rules.continued+
-					" cannot be checked against what came before.")
-		}
-		if i == 0 || severity[one.Action] > severity[worst.Action] {
-			worst = one
-		}
-	}
-	return worst
-}
-
-// reserveStrictest writes the strictest decision down if a rule has looked at counters for any of the requests. The
-// decisions about all of them have to hold; with *rulebook.Stale the one that does not is put in its place.
-func (x *exchange) reserveStrictest(all []decidedRequest, worst *rulebook.Decision) error {
-	if !slices.ContainsFunc(all, func(one decidedRequest) bool { return one.Counted() }) {
-		return nil
-	}
-	worst.Record.Event = x.cut(*worst.Record.Event) // before the transaction
-	var exact rulebook.Decision
-	at := 0
-	err := x.p.core.Ledger.Write(context.WithoutCancel(x.r.Context()), func(tx *ledger.Tx) (err error) {
-		for i := range all {
-			if _, err := all[i].Recheck(tx); err != nil {
-				at = i
-				return err
+	return x.reserve(all, func(all []rulebook.Decision) (worst rulebook.Decision) {
+		for i, d := range all {
+			if d.Action == policy.Allow && about[i].thread.unknown && x.rules.continued != "" {
+				requirePerson(&d, x.rules.continued,
+					"This continues a conversation that the provider keeps and Signalbox has not seen, so the rule "+
+						x.rules.continued+" cannot be checked against what came before.")
+			}
+			if i == 0 || severity[d.Action] > severity[worst.Action] {
+				worst, x.q.model = d, about[i].model
 			}
 		}
-		if exact, err = worst.Recheck(tx); err == nil {
-			tx.Append(exact.Entry(x.who, x.fp, x.trace()))
-		}
-		return err
+		return worst
 	})
-	if stale, ok := errors.AsType[*rulebook.Stale](err); ok {
-		all[at].Decision = stale.Decision
-	}
-	if err == nil {
-		*worst = exact
-		worst.Recorded = true
-	}
-	return err
 }
 
 // decideOne asks the policy about one request, with the tools of the conversation that it continues.
 // If we have not seen that conversation, and a rule depends on what it holds, a person decides
-// (PRX-23, strictestOf). How much is decoded for the event depends on what rules read.
-func (x *exchange) decideOne(q *request) decidedRequest {
-	known := true
+// (PRX-23, decidePrompt). How much is decoded for the event depends on what rules read.
+func (x *exchange) decideOne(q *request) rulebook.Decision {
 	if q.thread.continues != "" {
-		var tools []string
-		if tools, known = x.p.threadTools(x.r.Context(), x.who.ID, q.thread.continues); known {
+		tools, known := x.p.threadTools(x.r.Context(), x.who.ID, q.thread.continues)
+		if known {
 			q.tools = append(q.tools, tools...)
 		}
 		q.thread.unknown = !known
@@ -153,7 +101,7 @@ func (x *exchange) decideOne(q *request) decidedRequest {
 		e.Text = promptText(q.body)
 	}
 	e.User = x.user
-	return decidedRequest{x.p.core.Book.Decide(x.r.Context(), x.who, e), q.model, known}
+	return x.p.core.Book.Decide(x.r.Context(), x.who, e)
 }
 
 // refuseCall records a decision that is not an approval, and answers with it. The record comes first:

@@ -139,7 +139,7 @@ func (q *request) read(strict bool) error {
 		q.tools = append(q.tools, "mcp:"+s.Name, "mcp:"+s.URL)
 	}
 	q.thread = threadOf(q.form, &a)
-	q.listed, q.cwd = said.Listed, folderOf(q.form, said)
+	q.listed, q.cwd = said.Listed, form.FolderOf(q.form, said)
 	for _, one := range a.Requests {
 		q.batch = append(q.batch, one.Params)
 	}

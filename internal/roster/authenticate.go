@@ -7,6 +7,7 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
+	"signalbox/internal/refusal"
 	"signalbox/internal/wire"
 )
 
@@ -21,18 +22,30 @@ func (r *Roster) Authenticate(ctx context.Context, secret string) (Identity, err
 	}
 	now := r.now().UnixMicro()
 	if h.revoked != 0 { // whenever: this node's clock may be behind the one that wrote it
-		return Identity{}, fault.New(fault.Unauthenticated,
-			"This key was revoked. An operator makes a new one with `signalbox %s %s`.", newKeyCommand[h.who.Kind], h.who.Name)
+		return Identity{}, h.who.refused(refusal.RevokedKey, fault.New(fault.Unauthenticated,
+			"This key was revoked. An operator makes a new one with `signalbox %s %s`.", newKeyCommand[h.who.Kind], h.who.Name))
 	}
 	if h.expires != 0 && now >= h.expires {
-		return Identity{},
+		return Identity{}, h.who.refused(refusal.ExpiredKey,
 			fault.New(fault.Unauthenticated, "This key has ended: it was rotated, or made for a day. Use the key that replaced "+
-				"it, or sign in again with `signalbox login --cli`.")
+				"it, or sign in again with `signalbox login --cli`."))
 	}
 	if h.who.Kind == HolderAgent {
 		r.presence.noteSeen(h.who.ID, now)
 	}
 	return h.identityAt(now), nil
+}
+
+// refused says of an error why a call of this holder is refused, for those who record it.
+func (who Identity) refused(why refusal.Reason, err error) error {
+	c := refusal.Cause{Reason: why, Workspace: who.Workspace, Key: who.KeyID}
+	if who.Kind != "" { // else it is an address, which the call has
+		c.Actor = who.Actor()
+	}
+	if who.Kind == HolderAgent {
+		c.Agent = who.ID
+	}
+	return refusal.Because(err, c)
 }
 
 // Named is the identity of an agent that is known by where it calls from, such as the Unix
@@ -201,6 +214,7 @@ func NoAddress(address string) error {
 
 // unknownKey is one error for keys that never existed and keys of removed holders.
 func unknownKey() error {
-	return fault.New(fault.Unauthenticated,
-		"This key is not known here. Check that it was copied whole, and that it belongs to this server.")
+	return refusal.Because(fault.New(fault.Unauthenticated,
+		"This key is not known here. Check that it was copied whole, and that it belongs to this server."),
+		refusal.Cause{Reason: refusal.WrongKey})
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/refusal"
 	"signalbox/internal/wire"
 )
 
@@ -78,13 +79,16 @@ func (r *Roster) Take(who Identity, what string, own int) (Allowance, error) {
 	}
 	ofKey, err := r.take(&r.buckets, who.KeyID, "This key of "+who.Name, what, int(who.KeyLimit))
 	if err != nil {
-		return ofKey, err
+		return ofKey, who.refused(refusal.RateLimited, err)
 	}
 	ofAgent, err := r.take(&r.buckets, who.ID, who.Name, what, limit)
-	if err == nil && ofKey.Limit > 0 && (ofAgent.Limit == 0 || ofKey.Remaining < ofAgent.Remaining) {
+	if err != nil {
+		return ofAgent, who.refused(refusal.RateLimited, err)
+	}
+	if ofKey.Limit > 0 && (ofAgent.Limit == 0 || ofKey.Remaining < ofAgent.Remaining) {
 		return ofKey, nil
 	}
-	return ofAgent, err
+	return ofAgent, nil
 }
 
 // TakeHourly is Take for a limit that a protocol sets for an hour. A setting of the server
@@ -93,7 +97,11 @@ func (r *Roster) TakeHourly(who Identity, what string, own int) (Allowance, erro
 	if r.perAgent != nil || who.RateLimit != nil {
 		return Allowance{}, nil
 	}
-	return r.take(&r.hourly, who.ID, who.Name, what, own)
+	left, err := r.take(&r.hourly, who.ID, who.Name, what, own)
+	if err != nil {
+		err = who.refused(refusal.RateLimited, err)
+	}
+	return left, err
 }
 
 // take takes a token from a bucket, and says what is left of it. A limit of 0 is none.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -107,6 +108,58 @@ func (d Decision) Write(ctx context.Context, l *ledger.Ledger, who roster.Identi
 		}
 		return err
 	})
+}
+
+// Body is the body of an entry with the decision as it is in the transaction (Recheck). encoded is the body as it was
+// made before the transaction, which is right unless rules have counted; encode makes it with another record.
+func (d Decision) Body(tx *ledger.Tx, encoded ledger.Body, encode func(Record) (ledger.Body, error)) (ledger.Body,
+	error,
+) {
+	if d.basis == nil {
+		return encoded, nil
+	}
+	exact, err := d.Recheck(tx)
+	if err == nil {
+		encoded, err = encode(exact.Record)
+	}
+	return encoded, err
+}
+
+// Reserve writes one of several decisions down before anything follows from it, so that it counts for all after it, if
+// a rule has looked at counters for any of them. All of them have to hold then. choose says which one it is, and how it
+// is recorded; it is called again when a decision has changed. Decision.Recorded says that it was written. With an error
+// nothing was, and the decision is the last choice.
+func Reserve(l *ledger.Ledger, all []Decision, choose func([]Decision) Decision, entry func(Decision) ledger.Event) (
+	d Decision, err error,
+) {
+	all = slices.Clone(all)
+	err = Settle(all[0], func(Decision) error {
+		d = choose(all)
+		if !slices.ContainsFunc(all, Decision.Counted) {
+			return nil
+		}
+		at, exact := 0, d
+		// It is not interrupted when the caller goes away: what it asked for may be under way.
+		err := l.Write(context.Background(), func(tx *ledger.Tx) (err error) {
+			for at = range all {
+				if _, err := all[at].Recheck(tx); err != nil {
+					return err
+				}
+			}
+			if exact, err = d.Recheck(tx); err == nil {
+				tx.Append(entry(exact))
+			}
+			return err
+		})
+		if stale, ok := errors.AsType[*Stale](err); ok {
+			all[at] = stale.Decision
+		}
+		if err == nil {
+			d, d.Recorded = exact, true
+		}
+		return err
+	})
+	return d, err
 }
 
 // countFor bounds reading the entries that a tally lacks inside of a transaction, for which all other writers wait.

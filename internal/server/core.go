@@ -26,6 +26,7 @@ import (
 	"signalbox/internal/notify"
 	"signalbox/internal/passkey"
 	"signalbox/internal/protocol"
+	"signalbox/internal/refusal"
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/run/bridge"
@@ -138,6 +139,7 @@ func (c *core) open(ctx context.Context, config *Config, more []protocol.Protoco
 	if err != nil {
 		return err
 	}
+	c.Refusals = refusal.New(c.Ledger, c.Now, c.Log)
 	c.Roster = roster.New(roster.Options{
 		DB: c.DB, Ledger: c.Ledger, Now: c.Now, Log: c.Log, Provider: config.Provider,
 		PerAgent: config.PerAgent,
@@ -220,7 +222,7 @@ func keyFile(c *Config, name string) ([]byte, error) {
 // than none.
 func (c *core) run(ctx context.Context) error {
 	running := []func(context.Context) error{
-		c.Roster.Run, c.Book.Run, c.timers.Run, c.Outbox.Run, c.notifier.Run,
+		c.Roster.Run, c.Refusals.Run, c.Book.Run, c.timers.Run, c.Outbox.Run, c.notifier.Run,
 		c.counters.Run, c.web.Run, c.taskMail.run, c.Kin.Run,
 	}
 	for _, s := range c.opened {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"runtime/debug"
@@ -18,6 +19,7 @@ import (
 	"signalbox/internal/harness"
 	"signalbox/internal/mail"
 	"signalbox/internal/mcp"
+	"signalbox/internal/refusal"
 	"signalbox/internal/roster"
 	"signalbox/internal/secret"
 	"signalbox/internal/store"
@@ -93,7 +95,12 @@ func (s *Server) serve(route wire.Route) http.Handler {
 		// Streams set a deadline of their own.
 		_ = control.SetWriteDeadline(began.Add(2 * requestTimeout))
 		counted := &statusWriter{ResponseWriter: w, status: http.StatusOK}
+		source, _, _ := net.SplitHostPort(r.RemoteAddr)
+		r = r.WithContext(refusal.With(r.Context(), s.core.Refusals, refusal.Call{
+			Source: source, Name: route.Method + " " + route.Path,
+		}))
 		if err := s.answer(counted, r, route); err != nil {
+			refusal.Note(r.Context(), err)
 			err = s.explain(err, "method", r.Method, "path", route.Path, "request", w.Header().Get("X-Request-Id"))
 			// A protocol may have an error form of its own.
 			if route.Fail != nil {
@@ -172,15 +179,15 @@ func (s *Server) caller(r *http.Request, needed wire.Auth) (roster.Identity, err
 		scheme, token = "Bearer", scheme // some mail clients send the key alone
 	}
 	if !strings.EqualFold(scheme, "Bearer") || strings.TrimSpace(token) == "" {
-		if needed == wire.Agent || needed == wire.Party {
-			return roster.Identity{},
-				fault.New(fault.Unauthenticated,
-					"Send a key of the agent in the header Authorization: Bearer rs-amp-…. An operator makes one with `signalbox "+
-						"agents add` or `signalbox keys issue`.")
-		}
-		return roster.Identity{}, fault.New(fault.Unauthenticated,
+		wanted := fault.New(fault.Unauthenticated,
 			"Send an operator's token in the header Authorization: Bearer sbx_op_…. On the server's "+
 				"machine it is in the file %s of the data folder.", TokenFile)
+		if needed == wire.Agent || needed == wire.Party {
+			wanted = fault.New(fault.Unauthenticated,
+				"Send a key of the agent in the header Authorization: Bearer rs-amp-…. An operator makes one with `signalbox "+
+					"agents add` or `signalbox keys issue`.")
+		}
+		return roster.Identity{}, refusal.NoKey(wanted)
 	}
 	who, err := s.core.Roster.Authenticate(r.Context(), strings.TrimSpace(token))
 	if err != nil {

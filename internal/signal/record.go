@@ -93,7 +93,13 @@ func (s *Signals) recordSignal(
 	}
 	run := trace(who.ID, sig.RunID)
 	err = s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-		recorded, err := body.exact(tx, d, sig.Raw, recorded)
+		recorded, err := d.Body(tx, recorded, func(exact rulebook.Record) (ledger.Body, error) {
+			now := body // a function may run twice
+			now.Decision = rulebook.Plain(exact)
+			now.Decision.Event = nil
+			text, err := now.encode(sig.Raw)
+			return ledger.Body{Value: &now, JSON: text}, err
+		})
 		if err != nil {
 			return err
 		}
@@ -110,22 +116,6 @@ func (s *Signals) recordSignal(
 		return Received{}, err
 	}
 	return Received{Answer: answer(body.Gate, o), Warnings: sig.Warnings}, nil
-}
-
-// exact is the body with what rules counted up to this transaction, if they counted anything. Nothing else of it
-// changes, so what was made before the transaction holds. encoded is the body as it is.
-func (r *received) exact(tx *ledger.Tx, d rulebook.Decision, raw []byte, encoded ledger.Body) (ledger.Body, error) {
-	if !d.Counted() {
-		return encoded, nil
-	}
-	d, err := d.Recheck(tx)
-	if err != nil {
-		return ledger.Body{}, err
-	}
-	now := *r // a function may run twice
-	now.Decision.Recent, now.Decision.Shadow = d.Record.Recent, d.Record.Shadow
-	text, err := now.encode(raw)
-	return ledger.Body{Value: &now, JSON: text}, err
 }
 
 // opening is the gate of a signal: what the operator is shown, and the rule's conditions. A

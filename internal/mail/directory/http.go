@@ -8,6 +8,7 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/refusal"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
@@ -108,7 +109,8 @@ func (d *Directory) caller(r *http.Request) (roster.Identity, error) {
 	if !both {
 		token = scheme
 	} else if !strings.EqualFold(scheme, "Bearer") {
-		return roster.Identity{}, fault.New(fault.Unauthenticated, "Send the key in the header Authorization: Bearer ….")
+		return roster.Identity{}, refusal.NoKey(fault.New(fault.Unauthenticated,
+			"Send the key in the header Authorization: Bearer …."))
 	}
 	return d.core.Roster.Authenticate(r.Context(), strings.TrimSpace(token))
 }

@@ -1,11 +1,10 @@
-package proxy
+package form
 
 import (
 	"bytes"
 	"regexp"
 	"strings"
 
-	"signalbox/internal/proxy/form"
 	"signalbox/internal/wire"
 )
 
@@ -19,14 +18,14 @@ const (
 // toldFolder is a line with the working directory.
 var toldFolder = regexp.MustCompile(`^[ \t-]*(?:Primary w|W)` + lineMark + `(/.*?)\s*$|` + tagMark + `(/[^<]*)</cwd>`)
 
-// folderOf is the working directory that a CLI tells its model, so that rules can tell what is outside of
+// FolderOf is the working directory that a CLI tells its model, so that rules can tell what is outside of
 // it; empty if it is not told, or told in two ways. The system prompt is the CLI's own. Of the messages
 // only those count that are neither the model's nor the result of a tool, which may hold the words of
 // anybody; in those of Anthropic's form the two cannot be told apart, so none counts.
-func folderOf(f *form.Form, said form.Said) (folder string) {
-	texts := form.Texts(said.System)
+func FolderOf(f *Form, said Said) (folder string) {
+	texts := Texts(said.System)
 	told := bytes.Contains(said.Listed, []byte(lineMark)) || bytes.Contains(said.Listed, []byte(tagMark[1:]))
-	if told && f != form.Messages {
+	if told && f != Messages {
 		var messages []struct {
 			Role    string   `json:"role"`
 			Content wire.Raw `json:"content"`
@@ -34,7 +33,7 @@ func folderOf(f *form.Form, said form.Said) (folder string) {
 		_ = wire.UnmarshalPart(said.Listed, &messages) // a text, or something that the provider refuses
 		for _, m := range messages {
 			if m.Role == "system" || m.Role == "developer" || m.Role == "user" {
-				texts = append(texts, form.Texts(m.Content)...)
+				texts = append(texts, Texts(m.Content)...)
 			}
 		}
 	}

@@ -1,11 +1,6 @@
-package harness
+package knowledge
 
-import (
-	"strings"
-
-	"signalbox/internal/harness/knowledge"
-	"signalbox/internal/policy"
-)
+import "strings"
 
 // intentWords are the keywords of each intent. The order breaks ties: an intent further
 // up is named by rarer words. Rules at the point intent add a workspace's own: allow
@@ -25,24 +20,15 @@ var intentWords = []struct {
 	{"recognize", []string{"recognize", "identify", "classify", "detect"}},
 }
 
-// detectIntent finds the intent whose keywords occur most in a prompt. If a rule sets
-// the intent, the confidence is 1 and encode puts the rule's word in. With neither the
-// answer is a block: an allow has to name an intent.
-func detectIntent(prompt string, v policy.Verdict) Answer {
-	best, hits, total := "", 0, 0
-	words := knowledge.Words(prompt)
+// IntentOf is the intent whose keywords occur most in a prompt, "" if none does, with how many of the keywords that
+// occur are its own.
+func IntentOf(prompt string) (best string, hits, total int) {
+	text := strings.Join(Words(prompt), " ")
 	for _, i := range intentWords {
-		n := knowledge.CountIn(i.words, strings.Join(words, " "))
+		n := CountIn(i.words, text)
 		if total += n; n > hits {
 			best, hits = i.intent, n
 		}
 	}
-	sure := 1.0
-	if v.Changes.Set["intent"] == nil && v.Changes.Set["detected_intent"] == nil {
-		if best == "" {
-			return Answer{Decision: "block", Reason: "The prompt has no keyword of an intent."}
-		}
-		sure = 0.5 + 0.4*float64(hits)/float64(total)
-	}
-	return Answer{Decision: "allow", DetectedIntent: best, Confidence: &sure}
+	return best, hits, total
 }
