@@ -30,6 +30,20 @@ func (b *box) refusals() (all []refusal.Entry) {
 	return all
 }
 
+// head is the number of entries, to see that a refused call has changed nothing. That it was refused is an entry
+// too, which comes when it comes and is not counted.
+func (b *box) head() int64 {
+	b.t.Helper()
+	for {
+		var s server.Status
+		before := len(b.refusals())
+		b.ops(200, "GET /ops/status", "", &s)
+		if len(b.refusals()) == before {
+			return s.Entries - int64(before)
+		}
+	}
+}
+
 // issue makes another key of an agent.
 func (b *box) issue(agent string, limit int) (id, secret string) {
 	b.t.Helper()

@@ -72,20 +72,6 @@ func (b *box) ops(want int, call, body string, into any) {
 	b.Ops(want, call, body, into)
 }
 
-// head is the number of entries, to see that a refused call has changed nothing. That it was refused is an entry
-// too, which comes when it comes and is not counted.
-func (b *box) head() int64 {
-	b.t.Helper()
-	for {
-		var s server.Status
-		before := len(b.refusals())
-		b.ops(200, "GET /ops/status", "", &s)
-		if len(b.refusals()) == before {
-			return s.Entries - int64(before)
-		}
-	}
-}
-
 // wantRebuilt fails the test when the tables are not what the ledger says, or have fewer
 // rows.
 func (b *box) wantRebuilt(rows int64) {
