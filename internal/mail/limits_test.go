@@ -11,6 +11,7 @@ import (
 	"signalbox/internal/mail"
 	"signalbox/internal/mail/mailtest"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // TestTheLimitsOfMessages: 60 a minute and 500 an hour for who sends, 120 a minute for who
@@ -72,26 +73,22 @@ func TestALimitOfARuleIsExact(t *testing.T) {
 			n.Apply("rules: [{name: sixty, on: [message], when: 'recent.messages(\"1h\") >= 60', then: " + then + "}]")
 			var mu sync.Mutex
 			sent, held, refused := 0, 0, 0
-			var sending sync.WaitGroup
-			for range 100 {
-				letter := alice.Letter(bob.Address, "s", "hello there", "")
-				sending.Go(func() {
-					a, err := n.Mail.Route(t.Context(), alice.Who(), letter)
-					mu.Lock()
-					defer mu.Unlock()
-					switch {
-					case err == nil && a.Status == mail.Held:
-						held++
-					case err == nil:
-						sent++
-					case mailtest.Code(err) == want:
-						refused++
-					default:
-						t.Error(err)
-					}
-				})
-			}
-			sending.Wait()
+			letter := alice.Letter(bob.Address, "s", "hello there", "")
+			testbed.AtOnce(100, func(int) {
+				a, err := n.Mail.Route(t.Context(), alice.Who(), letter)
+				mu.Lock()
+				defer mu.Unlock()
+				switch {
+				case err == nil && a.Status == mail.Held:
+					held++
+				case err == nil:
+					sent++
+				case mailtest.Code(err) == want:
+					refused++
+				default:
+					t.Error(err)
+				}
+			})
 			if sent != 60 || held+refused != 40 || (then == "gate") != (held == 40) {
 				t.Errorf("%s: %d sent, %d held, %d refused", then, sent, held, refused)
 			}

@@ -15,20 +15,12 @@ func (n *node) statuses(path, body string) map[int]int {
 	n.T.Helper()
 	var mu sync.Mutex
 	got := map[int]int{}
-	var calling sync.WaitGroup
-	begin := make(chan struct{})
-	for range 100 {
-		r := n.request("POST", path, body)
-		calling.Go(func() {
-			<-begin
-			a := n.do(r)
-			mu.Lock()
-			defer mu.Unlock()
-			got[a.status]++
-		})
-	}
-	close(begin)
-	calling.Wait()
+	testbed.AtOnce(100, func(int) {
+		a := n.call("POST", path, body)
+		mu.Lock()
+		defer mu.Unlock()
+		got[a.status]++
+	})
 	return got
 }
 

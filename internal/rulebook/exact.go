@@ -126,9 +126,9 @@ func (d Decision) Body(tx *ledger.Tx, encoded ledger.Body, encode func(Record) (
 }
 
 // Reserve writes one of several decisions down before anything follows from it, so that it counts for all after it, if
-// a rule has looked at counters for any of them. All of them have to hold then. choose says which one it is, and how it
-// is recorded; it is called again when a decision has changed. Decision.Recorded says that it was written. With an error
-// nothing was, and the decision is the last choice.
+// a rule has looked at counters for any of them. All of them have to hold then. choose says which one it is, and how
+// it is recorded; it is called again when a decision has changed. Decision.Recorded says that it was written. With an
+// error nothing was, and the decision is the last choice.
 func Reserve(l *ledger.Ledger, all []Decision, choose func([]Decision) Decision, entry func(Decision) ledger.Event) (
 	d Decision, err error,
 ) {

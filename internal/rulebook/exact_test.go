@@ -3,9 +3,7 @@ package rulebook_test
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,6 +16,7 @@ import (
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // settle decides and records an action as protocols do, and returns how it was recorded.
@@ -36,22 +35,15 @@ func (n *node) settle(who roster.Identity, e policy.Event) (recorded rulebook.De
 func burst(t *testing.T, nodes []*node, calls int, who func(i int) roster.Identity) int {
 	t.Helper()
 	var allowed atomic.Int64
-	var calling sync.WaitGroup
-	begin := make(chan struct{})
-	for i := range calls {
-		calling.Go(func() {
-			<-begin
-			d, err := nodes[i%len(nodes)].settle(who(i), policy.Event{})
-			switch {
-			case err != nil:
-				t.Error(err)
-			case d.Action == policy.Allow:
-				allowed.Add(1)
-			}
-		})
-	}
-	close(begin)
-	calling.Wait()
+	testbed.AtOnce(calls, func(i int) {
+		d, err := nodes[i%len(nodes)].settle(who(i), policy.Event{})
+		switch {
+		case err != nil:
+			t.Error(err)
+		case d.Action == policy.Allow:
+			allowed.Add(1)
+		}
+	})
 	return int(allowed.Load())
 }
 
@@ -161,39 +153,35 @@ func TestWhatWasTakenBackDoesNotCount(t *testing.T) {
 		n.apply(limit60)
 		changed := errors.New("changed its mind")
 		var allowed atomic.Int64
-		var calling sync.WaitGroup
-		for i := range 300 {
-			calling.Go(func() {
-				first := n.book.Decide(t.Context(), agent("x"), policy.Event{Point: policy.OnAction})
-				err := rulebook.Settle(first, func(d rulebook.Decision) error {
-					err := n.Ledger.Write(t.Context(), func(tx *ledger.Tx) error {
-						d, err := d.Recheck(tx)
-						if err != nil {
+		testbed.AtOnce(300, func(i int) {
+			first := n.book.Decide(t.Context(), agent("x"), policy.Event{Point: policy.OnAction})
+			err := rulebook.Settle(first, func(d rulebook.Decision) error {
+				err := n.Ledger.Write(t.Context(), func(tx *ledger.Tx) error {
+					d, err := d.Recheck(tx)
+					if err != nil {
+						return err
+					}
+					tx.Append(d.Entry(agent("x"), "session-1", ""))
+					if i%3 == 1 { // a read sends what is queued, so that it cannot be taken back alone
+						var one int
+						if err := tx.QueryRow("SELECT 1", nil, &one); err != nil {
 							return err
 						}
-						tx.Append(d.Entry(agent("x"), "session-1", ""))
-						if i%3 == 1 { // a read sends what is queued, so that it cannot be taken back alone
-							var one int
-							if err := tx.QueryRow("SELECT 1", nil, &one); err != nil {
-								return err
-							}
-						}
-						if i%3 > 0 {
-							return changed
-						}
-						return nil
-					})
-					if err == nil && d.Action == policy.Allow {
-						allowed.Add(1)
 					}
-					return err
+					if i%3 > 0 {
+						return changed
+					}
+					return nil
 				})
-				if err != nil && !errors.Is(err, changed) {
-					t.Error(err)
+				if err == nil && d.Action == policy.Allow {
+					allowed.Add(1)
 				}
+				return err
 			})
-		}
-		calling.Wait()
+			if err != nil && !errors.Is(err, changed) {
+				t.Error(err)
+			}
+		})
 		if allowed.Load() != 60 {
 			t.Errorf("%d were allowed, want 60", allowed.Load())
 		}
@@ -218,16 +206,13 @@ func TestEveryRecordedDecisionIsRightForItsPlaceInTheLedger(t *testing.T) {
 			agents := []roster.Identity{agent(fmt.Sprintf("a%d", round)), agent(fmt.Sprintf("b%d", round))}
 			after, err := n.Ledger.Head(t.Context())
 			n.Must(err)
-			var calling sync.WaitGroup
-			for _, kind := range rapid.SliceOfN(rapid.IntRange(0, 5), 10, 60).Draw(rt, "calls") {
-				calling.Go(func() {
-					tool := []string{"rm", "ls", "cat"}[kind/2]
-					if _, err := n.settle(agents[kind%2], policy.Event{Tool: tool}); err != nil {
-						t.Error(err)
-					}
-				})
-			}
-			calling.Wait()
+			kinds := rapid.SliceOfN(rapid.IntRange(0, 5), 10, 60).Draw(rt, "calls")
+			testbed.AtOnce(len(kinds), func(i int) {
+				tool := []string{"rm", "ls", "cat"}[kinds[i]/2]
+				if _, err := n.settle(agents[kinds[i]%2], policy.Event{Tool: tool}); err != nil {
+					t.Error(err)
+				}
+			})
 			n.checkLaw(rt, after)
 		})
 	})
@@ -235,7 +220,8 @@ func TestEveryRecordedDecisionIsRightForItsPlaceInTheLedger(t *testing.T) {
 
 // checkLaw goes through the entries after a number with a count of its own.
 func (n *node) checkLaw(t *rapid.T, after int64) {
-	entries, err := n.Ledger.Entries(n.T.Context(), ledger.Query{After: after, Kinds: []string{"action.decided"}, Limit: 1000})
+	entries, err := n.Ledger.Entries(n.T.Context(),
+		ledger.Query{After: after, Kinds: []string{"action.decided"}, Limit: 1000})
 	n.Must(err)
 	count := map[string]float64{}
 	for i := range entries {
@@ -297,17 +283,13 @@ func BenchmarkRecheck(b *testing.B) {
 			for _, recheck := range []bool{false, true} {
 				b.Run(fmt.Sprintf("recheck=%v", recheck), func(b *testing.B) {
 					for b.Loop() {
-						var calling sync.WaitGroup
-						for range 500 {
-							calling.Go(func() {
-								who := agent(fmt.Sprint(rand.IntN(50)))
-								d := n.book.Decide(b.Context(), who, policy.Event{Point: policy.OnAction, Tool: "ls"})
-								if err := n.write(d, who, recheck); err != nil {
-									b.Error(err)
-								}
-							})
-						}
-						calling.Wait()
+						testbed.AtOnce(500, func(i int) {
+							who := agent(fmt.Sprint(i % 50))
+							d := n.book.Decide(b.Context(), who, policy.Event{Point: policy.OnAction, Tool: "ls"})
+							if err := n.write(d, who, recheck); err != nil {
+								b.Error(err)
+							}
+						})
 					}
 					b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/500, "us/decision")
 				})

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -37,23 +36,17 @@ func (b *box) applyPolicy(text string) {
 // countAllowed makes calls at once and counts those that report that they were allowed.
 func countAllowed(calls int, call func(i int) bool) int {
 	var allowed atomic.Int64
-	var calling sync.WaitGroup
-	begin := make(chan struct{})
-	for i := range calls {
-		calling.Go(func() {
-			<-begin
-			if call(i) {
-				allowed.Add(1)
-			}
-		})
-	}
-	close(begin)
-	calling.Wait()
+	testbed.AtOnce(calls, func(i int) {
+		if call(i) {
+			allowed.Add(1)
+		}
+	})
 	return int(allowed.Load())
 }
 
-const preAction = `{"jsonrpc":"2.0","id":%d,"method":"ahp/event","params":{"event_type":"pre_action","session_id":"s",` +
-	`"agent_id":"a","timestamp":"t","depth":0,"payload":{"tool_name":"Bash","arguments":{"command":"ls"}}}}`
+const preAction = `{"jsonrpc":"2.0","id":%d,"method":"ahp/event","params":{"event_type":"pre_action",` +
+	`"session_id":"s","agent_id":"a","timestamp":"t","depth":0,` +
+	`"payload":{"tool_name":"Bash","arguments":{"command":"ls"}}}}`
 
 // actsAtOnce has an agent ask for 100 steps at once, over servers that share a ledger.
 func actsAtOnce(t *testing.T, boxes []*box, key string) int {

@@ -72,14 +72,6 @@ func (b *box) ops(want int, call, body string, into any) {
 	b.Ops(want, call, body, into)
 }
 
-// head is the number of entries, to see that a refused call has written nothing.
-func (b *box) head() int64 {
-	b.t.Helper()
-	var s server.Status
-	b.ops(200, "GET /ops/status", "", &s)
-	return s.Entries
-}
-
 // wantRebuilt fails the test when the tables are not what the ledger says, or have fewer
 // rows.
 func (b *box) wantRebuilt(rows int64) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -370,23 +369,19 @@ func TestALimitOfARuleIsExact(t *testing.T) {
 - {name: all, on: [task], when: 'true', then: allow}
 `)
 		var taken, refused atomic.Int64
-		var sending sync.WaitGroup
-		for i := range 100 {
+		testbed.AtOnce(100, func(i int) {
 			raw := dispatch(fmt.Sprintf("T-2026-%03d", i+1), 1)
-			sending.Go(func() {
-				switch _, wrong, err := n.tasks.Take(t.Context(), n.parties[amp.Coordinator], amp.InMessage, raw); {
-				case err != nil:
-					t.Error(err)
-				case wrong == nil:
-					taken.Add(1)
-				case wrong.Errors[0].Code == amp.AuthPolicy:
-					refused.Add(1)
-				default:
-					t.Errorf("%+v", wrong.Errors)
-				}
-			})
-		}
-		sending.Wait()
+			switch _, wrong, err := n.tasks.Take(t.Context(), n.parties[amp.Coordinator], amp.InMessage, raw); {
+			case err != nil:
+				t.Error(err)
+			case wrong == nil:
+				taken.Add(1)
+			case wrong.Errors[0].Code == amp.AuthPolicy:
+				refused.Add(1)
+			default:
+				t.Errorf("%+v", wrong.Errors)
+			}
+		})
 		if taken.Load() != 60 || refused.Load() != 40 {
 			t.Errorf("%d taken, %d refused", taken.Load(), refused.Load())
 		}
