@@ -157,7 +157,7 @@ func strangerAtNginx(t *testing.T, p *process, client *http.Client) {
 	called := atomic.Int64{}
 	victim := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { called.Add(1) }))
 	t.Cleanup(victim.Close)
-	var before, after struct{ Entries int64 }
+	var before struct{ Entries int64 }
 	p.get("/ops/status", &before)
 	public, _, _ := ed25519.GenerateKey(nil)
 	register, err := json.Marshal(map[string]any{
@@ -194,9 +194,15 @@ func strangerAtNginx(t *testing.T, p *process, client *http.Client) {
 			t.Errorf("%s %v: %d %s", try.call, try.header, status, answer)
 		}
 	}
-	p.get("/ops/status", &after)
-	if after.Entries != before.Entries {
-		t.Errorf("strangers wrote %d entries", after.Entries-before.Entries)
+	var wrote struct{ Entries []struct{ Kind string } }
+	p.get(fmt.Sprintf("/ops/ledger?after=%d&limit=1000", before.Entries), &wrote)
+	for _, e := range wrote.Entries {
+		if e.Kind != "call.refused" {
+			t.Errorf("strangers wrote %s", e.Kind)
+		}
+	}
+	if len(wrote.Entries) == 0 {
+		t.Error("nothing says that strangers were refused")
 	}
 	if called.Load() != 0 {
 		t.Error("a stranger had a program of this machine called")

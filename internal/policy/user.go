@@ -21,7 +21,7 @@ type User struct {
 	ID        string           `json:"id,omitempty"`
 	Name      string           `json:"name,omitempty"`
 	Email     string           `json:"email,omitempty"`
-	Scopes    []string         `json:"scopes,omitempty"`
+	Scopes    []string         `json:"scopes,omitzero"`
 	Limits    map[string]int64 `json:"limits,omitempty"`
 	Suspended bool             `json:"suspended,omitempty"`
 	// Verified is false if a call names somebody for whom the agent may not act. It is bound to its owner then.

@@ -26,7 +26,7 @@ type NewAgent struct {
 	Workspace string            `json:"workspace,omitempty"`
 	Owner     string            `json:"owner,omitempty" doc:"the user whose it is, of the same workspace"`
 	ActsFor   []string          `json:"acts_for,omitempty" doc:"further users for whom it may act, or [\"anybody\"]"`
-	Scopes    *[]string         `json:"scopes,omitempty" doc:"what it may do at the most; everything when absent"`
+	Scopes    *[]string         `json:"scopes,omitzero" doc:"what it may do at the most; everything when absent"`
 	Trust     string            `json:"trust,omitempty"`
 	Labels    map[string]string `json:"labels,omitempty"`
 	PublicKey string            `json:"public_key,omitempty"` // PEM, or 64 hex digits
@@ -173,13 +173,13 @@ func exists(tx *ledger.Tx, query string, args ...any) (bool, error) {
 
 // AgentChange is what can be changed of an agent; nil fields stay as they are.
 type AgentChange struct {
-	Trust     *string            `json:"trust,omitempty"`
-	Labels    *map[string]string `json:"labels,omitempty"`
+	Trust     *string            `json:"trust,omitzero"`
+	Labels    *map[string]string `json:"labels,omitzero"`
 	RateLimit wire.Raw           `json:"rate_limit,omitempty"` // a number, or "default"
-	PublicKey *string            `json:"public_key,omitempty"`
-	Suspended *bool              `json:"suspended,omitempty"`
-	ActsFor   *[]string          `json:"acts_for,omitempty" doc:"all users for whom it may act beside its owner"`
-	Scopes    *[]string          `json:"scopes,omitempty" doc:"what it may do at the most; [\"*\"] is everything"`
+	PublicKey *string            `json:"public_key,omitzero"`
+	Suspended *bool              `json:"suspended,omitzero"`
+	ActsFor   *[]string          `json:"acts_for,omitzero" doc:"all users for whom it may act beside its owner"`
+	Scopes    *[]string          `json:"scopes,omitzero" doc:"what it may do at the most; [\"*\"] is everything"`
 }
 
 // ChangeAgent changes an agent. A suspended agent still authenticates; the policy blocks

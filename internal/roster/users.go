@@ -66,16 +66,16 @@ type NewUser struct {
 	Name      string           `json:"name" example:"alice"`
 	Workspace string           `json:"workspace,omitempty"`
 	Email     string           `json:"email,omitempty" example:"alice@example.com"`
-	Scopes    *[]string        `json:"scopes,omitempty" doc:"everything when absent"`
+	Scopes    *[]string        `json:"scopes,omitzero" doc:"everything when absent"`
 	Limits    map[string]int64 `json:"limits,omitempty"`
 }
 
 // UserChange is what to change about a user; what is absent stays as it is.
 type UserChange struct {
-	Email     *string           `json:"email,omitempty"`
-	Scopes    *[]string         `json:"scopes,omitempty"`
-	Limits    *map[string]int64 `json:"limits,omitempty" doc:"all that they have from then on"`
-	Suspended *bool             `json:"suspended,omitempty"`
+	Email     *string           `json:"email,omitzero"`
+	Scopes    *[]string         `json:"scopes,omitzero"`
+	Limits    *map[string]int64 `json:"limits,omitzero" doc:"all that they have from then on"`
+	Suspended *bool             `json:"suspended,omitzero"`
 }
 
 var (
