@@ -367,7 +367,7 @@ func TestTheOperatorsAPI(t *testing.T) {
 				"an owner's name that is taken",
 				request{call: "POST /ops/owners", token: operator.Token, body: `{"name":"finance"}`},
 				409,
-				[]string{"owners key finance"},
+				[]string{"users key finance"},
 				0,
 			},
 			{
@@ -381,7 +381,7 @@ func TestTheOperatorsAPI(t *testing.T) {
 				"an owner who is not there",
 				request{call: "POST /ops/owners/nobody/key", token: operator.Token},
 				404,
-				[]string{"owners ls"},
+				[]string{"users ls"},
 				0,
 			},
 			{"an owner goes, the agents stay", request{call: "DELETE /ops/owners/finance", token: operator.Token}, 204, nil, 1},
