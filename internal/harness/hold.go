@@ -219,7 +219,7 @@ func (h *Harness) outcomeAnswer(ctx context.Context, s *heldStep, v policy.Verdi
 // to: the payload, under its digest. Everything in it was written by an agent and is
 // displayed as data.
 func (s *heldStep) opening() gate.Opening {
-	e, shown := s.policyEvent(""), s.Payload
+	e, shown, v := s.policyEvent(""), s.Payload, s.decision.Verdict
 	if s.changed != nil { // what will run
 		shown, e.Fill = s.changed, nil
 		_ = policy.DecodeData(s.changed, &e.Payload) // we have encoded it
@@ -227,11 +227,11 @@ func (s *heldStep) opening() gate.Opening {
 	}
 	e.Read()
 	title := titleOf(s.Type, &e)
-	facts := []gate.Fact{{Name: "event", Value: string(s.Type)}, {Name: "session", Value: s.session}}
+	facts := append(gate.OnBehalf(s.decision.Record.User, s.User), gate.Fact{Name: "event", Value: string(s.Type)},
+		gate.Fact{Name: "session", Value: s.session})
 	if e.CWD != "" {
 		facts = append(facts, gate.Fact{Name: "folder", Value: e.CWD})
 	}
-	v := s.decision.Verdict
 	return gate.Opening{
 		Agent: s.who.ID, AgentName: s.who.Name, Requester: s.who.Actor(), Risk: v.Gate.Risk, Digest: s.digest(),
 		Origin: gate.Origin{

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"signalbox/internal/facts"
+	"signalbox/internal/gate"
 	"signalbox/internal/policy"
 	"signalbox/internal/wire"
 )
@@ -197,12 +198,12 @@ func (e *Event) subject() string { return keyOf(cmp.Or(e.tool(), string(e.Type))
 // tool is the name of the tool. The document has tool_name, A3S Code sends tool.
 func (e *Event) tool() string { return e.text("tool_name", "tool") }
 
-// digest is what an approval is bound to (AHP-41): the type and the payload in
-// canonical form, so that spaces and the order of members do not matter. Timestamp,
-// metadata and context are not part of it, since they differ when an agent asks for the
+// digest is what an approval is bound to (AHP-41): the type, the payload in canonical
+// form, so that spaces and the order of members do not matter, and the user. Timestamp,
+// other metadata and context are not part of it, since they differ when an agent asks for the
 // same again (AHP-42).
 func (e *Event) digest() string {
-	return digestOf([]byte(e.Type), []byte{0}, wire.Canonical(e.Payload))
+	return digestOf([]byte(e.Type), []byte{0}, wire.Canonical(e.Payload), gate.ForUser(e.User))
 }
 
 // actKey is what an approval is found by (AHP-41): the digest without what a tool only says in words, such
@@ -223,7 +224,7 @@ func (e *Event) actKey() string {
 		members["arguments"], _ = wire.Marshal(arguments) // what was read from JSON can be written
 	}
 	payload, _ := wire.Marshal(members)
-	return digestOf([]byte(e.Type), []byte{0}, wire.Canonical(payload))
+	return digestOf([]byte(e.Type), []byte{0}, wire.Canonical(payload), gate.ForUser(e.User))
 }
 
 // digestOf is the SHA-256 of the parts, in hexadecimal. Callers put a separator between

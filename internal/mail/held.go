@@ -36,12 +36,12 @@ func (m *Mail) hold(ctx context.Context, l *letter, rules gate.Rules, risk, rule
 		Shown: gate.Shown{
 			Title: firstLine("Message to "+l.to.String()+": "+l.Subject, 120), Summary: l.Text,
 			ProposedAction: "Deliver the message to " + l.to.String(), Rule: rule, Reason: reason,
-			Facts: []gate.Fact{
+			Facts: append(gate.OnBehalf(l.decision.Record.User, ""), []gate.Fact{
 				{Name: "subject", Value: l.Subject},
 				{Name: "from", Value: l.sender.Address},
 				{Name: "trust", Value: string(l.trust)},
 				{Name: "quarantine", Value: l.meta.Quarantine},
-			},
+			}...),
 		},
 	}
 	opening.Attach("payload", l.Payload)   // with context and attachments

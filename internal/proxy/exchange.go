@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/gate"
 	"signalbox/internal/wire"
 )
 
@@ -205,14 +206,15 @@ func (x *exchange) readBody() ([]byte, error) {
 	return body, nil
 }
 
-// fingerprint identifies a call: SHA-256 of agent, key, method, provider, path, query and body
-// (PRX-38). SDKs send a call again by themselves, with the same bytes; headers differ between
+// fingerprint identifies a call: SHA-256 of agent, key, method, provider, path, query, body and
+// user (PRX-38). SDKs send a call again by themselves, with the same bytes; headers differ between
 // attempts and are left out. The key is part of it so that rotating a key ends old approvals.
 func (x *exchange) fingerprint(body []byte) string {
 	h := sha256.New()
 	_, _ = io.WriteString(h,
 		x.who.ID+"\x00"+x.who.KeyID+"\x00"+x.r.Method+"\x00"+x.provider+x.path+"?"+x.r.URL.RawQuery+"\x00")
 	h.Write(body)
+	h.Write(gate.ForUser(x.user))
 	return hex.EncodeToString(h.Sum(nil))
 }
 

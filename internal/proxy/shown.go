@@ -25,6 +25,7 @@ func (x *exchange) toolOpening(gates []gated, k *kept) gate.Opening {
 		titles = append(titles, title)
 	}
 	first := gates[0].decision
+	o.Shown.Facts = append(gate.OnBehalf(first.Record.User, x.user), o.Shown.Facts...)
 	o.Shown.Title = gate.Title(clean(titles[0]))
 	if len(gates) > 1 {
 		o.Shown.Title = fmt.Sprintf("%d calls: %s", len(gates), o.Shown.Title)
@@ -75,11 +76,11 @@ func (x *exchange) promptOpening(d rulebook.Decision) gate.Opening {
 	o.Shown.Title = gate.Title(clean("Ask " + x.q.model + ": " + lastLine(x.q.body)))
 	o.Shown.Summary = "A request is about to reach the provider " + x.provider + "."
 	o.Shown.ProposedAction = "Send " + x.kind + " to " + clean(x.q.model)
-	o.Shown.Facts = []gate.Fact{
+	o.Shown.Facts = append(gate.OnBehalf(d.Record.User, x.user), []gate.Fact{
 		{Name: "model", Value: clean(x.q.model)},
 		{Name: "tools", Value: clean(strings.Join(x.q.tools, ", "))},
 		{Name: "bytes", Value: fmt.Sprint(len(x.q.body))},
-	}
+	}...)
 	o.Attach("request", x.q.body)
 	o.Shown.Rule, o.Shown.Reason = d.Rule, clean(d.Reason)
 	return o

@@ -3,17 +3,16 @@ package server_test
 import (
 	"strings"
 	"testing"
+
+	"signalbox/internal/testbed"
 )
 
 // A step, a signal and what the ledger says of both carry the user on whose behalf they are. Who is only claimed gets
 // nothing from it.
 func TestAStepIsOnBehalfOfAUser(t *testing.T) {
 	eachBox(t, func(t *testing.T, b *box) {
-		b.want(200, request{
-			call: "PUT /ops/policy", media: "application/yaml", token: b.token(),
-			body: "version: 1\ntools: {send_email: [email.send]}\nrules:\n" +
-				"  - {name: not-for-others, on: [action, signal], when: 'event.user != \"\" && !user.verified', then: block}\n",
-		})
+		b.applyPolicy("version: 1\ntools: {send_email: [email.send]}\nrules:\n" +
+			"  - {name: not-for-others, on: [action, signal], when: 'event.user != \"\" && !user.verified', then: block}\n")
 		b.ops(201, "POST /ops/users", `{"name":"alice","email":"alice@example.com","scopes":["email.*"]}`, nil)
 		b.ops(201, "POST /ops/users", `{"name":"carol","scopes":["tools.read"]}`, nil)
 		add := func(body string) string {
@@ -90,5 +89,53 @@ func TestAStepIsOnBehalfOfAUser(t *testing.T) {
 			t.Error(answer)
 		}
 		b.wantRebuilt(1)
+	})
+}
+
+// Whoever approves sees for whom, and what is approved for one user is not done for another.
+func TestAnApprovalIsForOneUser(t *testing.T) {
+	eachBoxWith(t, map[string]string{"harness.timeout": "1s"}, func(t *testing.T, b *box) {
+		b.applyPolicy("version: 1\nrules: [{name: ask, on: [action], then: gate}]\n")
+		b.ops(201, "POST /ops/users", `{"name":"alice","email":"alice@example.com"}`, nil)
+		b.ops(201, "POST /ops/users", `{"name":"bob"}`, nil)
+		var added struct{ Keys map[string]string }
+		b.ops(201, "POST /ops/agents", `{"name":"desk","acts_for":["alice","bob"]}`, &added)
+		step := func(user string) string {
+			_, answer := b.ahp(added.Keys["signal"], `{"jsonrpc":"2.0","id":1,"method":"ahp/event","params":{"event_type":`+
+				`"pre_action","session_id":"s","agent_id":"a","timestamp":"t","depth":0,"payload":{"tool_name":"pay"},`+
+				`"metadata":{"user":"`+user+`"}}}`)
+			return answer
+		}
+		waits := func(user string) (id string, about []string) {
+			t.Helper()
+			var page struct {
+				Gates []struct {
+					ID    string
+					Facts []struct{ Name, Value string }
+				}
+			}
+			testbed.Until(t, "the gate for "+user, func() bool {
+				step(user)
+				b.ops(200, "GET /ops/gates?status=pending", "", &page)
+				return len(page.Gates) == 1
+			})
+			for _, f := range page.Gates[0].Facts {
+				if f.Name == "on behalf of" {
+					about = append(about, f.Value)
+				}
+			}
+			return page.Gates[0].ID, about
+		}
+		for _, c := range []struct{ user, says string }{
+			{"alice", "alice <alice@example.com>"}, {"bob", "bob"},
+			{"carol", "nobody who is known; the agent claims, without proof, to act for carol"},
+		} {
+			id, about := waits(c.user)
+			if len(about) != 1 || about[0] != c.says {
+				t.Errorf("%s: the gate says %q", c.user, about)
+			}
+			b.ops(200, "POST /ops/gates/"+id+"/approve", "", nil)
+			testbed.Until(t, "the step for "+c.user, func() bool { return strings.Contains(step(c.user), `"allow"`) })
+		}
 	})
 }

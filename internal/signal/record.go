@@ -87,7 +87,7 @@ func (s *Signals) recordSignal(
 	recorded := ledger.Body{Value: &body, JSON: text}
 	var due gate.Prepared
 	if body.Gate != "" {
-		if due, err = gate.Prepare(opening(who, sig, d.Verdict, body.Cost)); err != nil {
+		if due, err = gate.Prepare(opening(who, sig, d, body.Cost)); err != nil {
 			return Received{}, err
 		}
 	}
@@ -120,7 +120,8 @@ func (s *Signals) recordSignal(
 
 // opening is the gate of a signal: what the operator is shown, and the rule's conditions. A
 // gate that a rule forces (SIG-21) may lack a proposed action, and says so (SIG-11).
-func opening(who roster.Identity, sig *Signal, v policy.Verdict, cost *CostCheck) gate.Opening {
+func opening(who roster.Identity, sig *Signal, d rulebook.Decision, cost *CostCheck) gate.Opening {
+	v, about := d.Verdict, gate.OnBehalf(d.Record.User, sig.event().User)
 	title := sig.ProposedAction
 	if title == "" {
 		title = "(no action proposed) " + sig.Summary
@@ -131,7 +132,8 @@ func opening(who roster.Identity, sig *Signal, v policy.Verdict, cost *CostCheck
 			Protocol: Name, Reference: sig.RunID, Run: gate.AskedBy(sig.RunID), Callback: sig.WebhookURL,
 		},
 		Shown: gate.Shown{
-			Title: gate.Title(title), Summary: sig.Summary, ProposedAction: sig.ProposedAction, Facts: facts(sig, cost),
+			Title: gate.Title(title), Summary: sig.Summary, ProposedAction: sig.ProposedAction,
+			Facts:     append(about, facts(sig, cost)...),
 			Artifacts: sig.Artifacts, Rule: v.Rule, Reason: v.Reason,
 		},
 		Rules: gate.RulesOf(v.Gate),
