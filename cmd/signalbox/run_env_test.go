@@ -97,7 +97,8 @@ func TestALaunchedAgentHasNothingOfTheServersEnvironment(t *testing.T) {
 		var all []string
 		testbed.Until(t, "the processes of "+name, func() bool {
 			var run struct{ Status string }
-			if p.get("/runs/"+id, &run); run.Status != "running" {
+			p.get("/runs/"+id, &run)
+			if run.Status != "running" {
 				id = begin() // on a busy machine a hook may refuse before the server has answered, and the run is over
 			}
 			all = environments(id)

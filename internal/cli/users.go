@@ -133,8 +133,14 @@ func printUser(w output.Printer, u roster.User) {
 		limits = append(limits, fmt.Sprintf("%s=%d", name, u.Limits[name]))
 	}
 	for _, row := range [][2]string{
-		{"name", u.Name}, {"id", u.ID}, {"workspace", u.Workspace}, {"e-mail", u.Email}, {"scopes", scopesText(u.Scopes)},
-		{"limits", strings.Join(limits, " ")}, {"state", userState(u)}, {"added", output.Since(u.AddedAt)},
+		{"name", u.Name},
+		{"id", u.ID},
+		{"workspace", u.Workspace},
+		{"e-mail", u.Email},
+		{"scopes", scopesText(u.Scopes)},
+		{"limits", strings.Join(limits, " ")},
+		{"state", userState(u)},
+		{"added", output.Since(u.AddedAt)},
 	} {
 		w.Print("%-10s %s", row[0], cmp.Or(row[1], "none"))
 	}

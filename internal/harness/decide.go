@@ -111,7 +111,7 @@ func (h *Harness) evaluate(ctx context.Context, c *Conn, who roster.Identity, e 
 	return answer, err
 }
 
-// takeDecided records a verdict, and answers with it or with what a person decides. With *rulebook.Stale nothing was
+// takeDecided records a verdict, and answers with it or with what a person decides. With *rulebook.StaleError nothing was
 // written.
 func (h *Harness) takeDecided(ctx context.Context, c *Conn, who roster.Identity, e *Event, d rulebook.Decision) (
 	wire.Raw, error,

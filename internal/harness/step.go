@@ -66,7 +66,7 @@ func (s *step) with(r rulebook.Record) (ledger.Body, error) {
 	return now.encode(s.Event)
 }
 
-// recordStep writes a step. When it returns nil, the step is on disk; with *rulebook.Stale nothing was written.
+// recordStep writes a step. When it returns nil, the step is on disk; with *rulebook.StaleError nothing was written.
 func (h *Harness) recordStep(ctx context.Context, who roster.Identity, e *Event, kind string, s *step,
 	d rulebook.Decision,
 ) error {

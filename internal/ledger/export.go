@@ -61,7 +61,8 @@ func (l *Ledger) exportPage(ctx context.Context, out *bufio.Writer, after, limit
 		if err := scan(&seq, &rec, &salt, &body); err != nil {
 			return err
 		}
-		if n++; seq != after+n {
+		n++
+		if seq != after+n {
 			return gap(after+n, seq)
 		}
 		line = append(append(line[:0], rec...), '\t')

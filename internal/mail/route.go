@@ -294,7 +294,7 @@ func (m *Mail) decide(ctx context.Context, l *letter) (answer Answer, err error)
 }
 
 // takeDecided does with a message as was decided. The order of the cases is MSG-51: neither the policy nor the scan
-// can undo a refusal of the other. With *rulebook.Stale nothing was written.
+// can undo a refusal of the other. With *rulebook.StaleError nothing was written.
 func (m *Mail) takeDecided(ctx context.Context, l *letter) (Answer, error) {
 	severity := severityOf(l.flags)
 	switch d := l.decision; {

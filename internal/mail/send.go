@@ -82,7 +82,7 @@ func (l *letter) append(tx *ledger.Tx, body ledger.Body) {
 }
 
 // store claims the attachments of the message and appends it, in one transaction: of two
-// messages that name the same attachment, the second fails. With *rulebook.Stale it must not be stored.
+// messages that name the same attachment, the second fails. With *rulebook.StaleError it must not be stored.
 func (l *letter) store(tx *ledger.Tx, body ledger.Body) error {
 	body, err := l.decision.Body(tx, body, l.encode)
 	if err != nil {

@@ -31,7 +31,7 @@ func from(l *refusal.Log, source string) context.Context {
 	return refusal.With(context.Background(), l, refusal.Call{Source: source, Name: "POST /amp/signal"})
 }
 
-var wrongKey = refusal.Because(fault.New(fault.Unauthenticated, "This key is not known here."),
+var errWrongKey = refusal.Because(fault.New(fault.Unauthenticated, "This key is not known here."),
 	refusal.Cause{Reason: refusal.WrongKey})
 
 // written are the entries, and how many refusals they count.
@@ -52,13 +52,13 @@ func TestTheFirstIsWrittenAtOnceAndTheOthersAreSummedUp(t *testing.T) {
 		stopped := make(chan error, 1)
 		n.Run()
 		go func() { stopped <- l.Run(ctx) }()
-		refusal.Note(from(l, "10.0.0.1"), wrongKey)
+		refusal.Note(from(l, "10.0.0.1"), errWrongKey)
 		testbed.Until(t, "the first refusal", func() bool { _, count := written(n); return count == 1 })
 		var noting sync.WaitGroup
 		for range 10 {
 			noting.Go(func() {
 				for range 1000 {
-					refusal.Note(from(l, "10.0.0.1"), fmt.Errorf("wrapped: %w", wrongKey))
+					refusal.Note(from(l, "10.0.0.1"), fmt.Errorf("wrapped: %w", errWrongKey))
 				}
 			})
 		}
@@ -69,7 +69,7 @@ func TestTheFirstIsWrittenAtOnceAndTheOthersAreSummedUp(t *testing.T) {
 		} {
 			refusal.Note(from(l, "10.0.0.3"), none)
 		}
-		refusal.Note(context.Background(), wrongKey) // of no call
+		refusal.Note(context.Background(), errWrongKey) // of no call
 		testbed.Until(t, "the first of another kind", func() bool { _, count := written(n); return count == 2 })
 		stop()
 		n.Must(<-stopped)
@@ -94,7 +94,7 @@ func TestAMinuteEnds(t *testing.T) {
 		for range 3 {
 			_, before := written(n)
 			for range 100 {
-				refusal.Note(from(l, "10.0.0.1"), wrongKey)
+				refusal.Note(from(l, "10.0.0.1"), errWrongKey)
 			}
 			testbed.Until(t, "all of them", func() bool { _, count := written(n); return count == before+100 })
 		}
@@ -106,7 +106,7 @@ func TestNobodyCanFillTheLedgerWithRefusals(t *testing.T) {
 		n, l := start(t, address, time.Hour)
 		n.Run()
 		for i := range 20_000 {
-			refusal.Note(from(l, fmt.Sprintf("2001:db8::%x", i)), wrongKey)
+			refusal.Note(from(l, fmt.Sprintf("2001:db8::%x", i)), errWrongKey)
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -131,7 +131,7 @@ func TestARefusalThatCannotBeWrittenIsKept(t *testing.T) {
 		stopped := make(chan error, 1)
 		go func() { stopped <- l.Run(ctx) }()
 		for range 100 {
-			refusal.Note(from(l, "10.0.0.1"), wrongKey)
+			refusal.Note(from(l, "10.0.0.1"), errWrongKey)
 		}
 		n.Run() // until now nobody has committed
 		n.Must(n.Ledger.Write(t.Context(), func(tx *ledger.Tx) error {

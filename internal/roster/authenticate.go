@@ -37,13 +37,13 @@ func (r *Roster) Authenticate(ctx context.Context, secret string) (Identity, err
 }
 
 // refused says of an error why a call of this holder is refused, for those who record it.
-func (who Identity) refused(why refusal.Reason, err error) error {
-	c := refusal.Cause{Reason: why, Workspace: who.Workspace, Key: who.KeyID}
-	if who.Kind != "" { // else it is an address, which the call has
-		c.Actor = who.Actor()
+func (i Identity) refused(why refusal.Reason, err error) error {
+	c := refusal.Cause{Reason: why, Workspace: i.Workspace, Key: i.KeyID}
+	if i.Kind != "" { // else it is an address, which the call has
+		c.Actor = i.Actor()
 	}
-	if who.Kind == HolderAgent {
-		c.Agent = who.ID
+	if i.Kind == HolderAgent {
+		c.Agent = i.ID
 	}
 	return refusal.Because(err, c)
 }

@@ -24,11 +24,11 @@ type basis struct {
 	record Record       // as it was decided, with its event
 }
 
-// Stale is the error of a decision that would have come out otherwise: others were recorded since it was made, and
+// StaleError is the error of a decision that would have come out otherwise: others were recorded since it was made, and
 // the counters that its rule looked at have moved on. Decision is how it comes out now. Settle deals with it.
-type Stale struct{ Decision Decision }
+type StaleError struct{ Decision Decision }
 
-func (s *Stale) Error() string {
+func (s *StaleError) Error() string {
 	return fmt.Sprintf("the rule %q decides now, since others were decided meanwhile", s.Decision.Rule)
 }
 
@@ -38,7 +38,7 @@ func (d Decision) Counted() bool { return d.basis != nil }
 // Recheck makes a decision exact. Call it in the transaction that records the decision, before anything is appended
 // for it, and append the record of the decision that it returns. The counters that rules read are counted again with
 // every entry before that one, those that were appended in the same transaction and are not committed yet included; the
-// record then has these counts. If the policy comes to another end with them, the error is *Stale, nothing may be
+// record then has these counts. If the policy comes to another end with them, the error is *StaleError, nothing may be
 // written, and Settle begins anew. So of any number of calls at once a limit lets through exactly as many as it says,
 // on any number of nodes: the ledger has one head.
 //
@@ -61,7 +61,7 @@ func (d Decision) Recheck(tx *ledger.Tx) (Decision, error) {
 	// The rules are bounded by their cost, and a caller that has gone does not change what they say.
 	now := was.record.decide(context.Background(), b, was.policy, &countReader{at: was.recent.at, pending: pending})
 	if now.Action != was.record.Then || now.Rule != was.record.Rule || now.Failed != was.record.Failed {
-		return d, &Stale{now}
+		return d, &StaleError{now}
 	}
 	d.Shadow, d.Record.Shadow, d.Record.Recent = now.Shadow, now.Record.Shadow, now.Record.Recent
 	return d, nil
@@ -83,12 +83,12 @@ func (b *basis) holds(pending *tally) bool {
 // decided with what those before it wrote.
 const maxRounds = 50
 
-// Settle calls act with a decision, and again with another one while act fails with *Stale. act writes, with Recheck,
+// Settle calls act with a decision, and again with another one while act fails with *StaleError. act writes, with Recheck,
 // and has done nothing when it fails so. A decision that does not settle is an error, and nothing was done.
 func Settle(d Decision, act func(Decision) error) error {
 	for range maxRounds {
 		err := act(d)
-		stale, ok := errors.AsType[*Stale](err)
+		stale, ok := errors.AsType[*StaleError](err)
 		if !ok {
 			return err
 		}
@@ -98,7 +98,7 @@ func Settle(d Decision, act func(Decision) error) error {
 		"Too many calls at once changed what the rule %q counts. Nothing was done; try again in a moment.", d.Rule)
 }
 
-// Write records a decision as an entry of its own (Entry) and waits until it is on disk. With *Stale nothing was
+// Write records a decision as an entry of its own (Entry) and waits until it is on disk. With *StaleError nothing was
 // written.
 func (d Decision) Write(ctx context.Context, l *ledger.Ledger, who roster.Identity, subject, trace string) error {
 	return l.Write(ctx, func(tx *ledger.Tx) error {
@@ -151,7 +151,7 @@ func Reserve(l *ledger.Ledger, all []Decision, choose func([]Decision) Decision,
 			}
 			return err
 		})
-		if stale, ok := errors.AsType[*Stale](err); ok {
+		if stale, ok := errors.AsType[*StaleError](err); ok {
 			all[at] = stale.Decision
 		}
 		if err == nil {

@@ -9,12 +9,12 @@ import (
 	"strings"
 	"testing"
 
-	"signalbox/internal/address"
-
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"signalbox/internal/address"
 )
 
 // axeFinds runs axe-core over the page, with its rules for WCAG 2.2 AA and good practice or

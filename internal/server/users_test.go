@@ -127,7 +127,8 @@ func TestAnApprovalIsForOneUser(t *testing.T) {
 			return page.Gates[0].ID, about
 		}
 		for _, c := range []struct{ user, says string }{
-			{"alice", "alice <alice@example.com>"}, {"bob", "bob"},
+			{"alice", "alice <alice@example.com>"},
+			{"bob", "bob"},
 			{"carol", "nobody who is known; the agent claims, without proof, to act for carol"},
 		} {
 			id, about := waits(c.user)

@@ -171,7 +171,7 @@ func (s *Signals) Receive(ctx context.Context, who roster.Identity, t Type, body
 }
 
 // takeDecided records a signal as the policy has decided, or answers that it was received before. With
-// *rulebook.Stale nothing was written.
+// *rulebook.StaleError nothing was written.
 func (s *Signals) takeDecided(ctx context.Context, who roster.Identity, sig *Signal, d rulebook.Decision) (Received,
 	error,
 ) {

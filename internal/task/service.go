@@ -149,7 +149,7 @@ func (s *Tasks) Take(ctx context.Context, p Party, kind amp.Kind, raw []byte) (A
 }
 
 // takeDecided takes a document as the policy has decided. refused is its refusal, without the reason. With
-// *rulebook.Stale nothing was written.
+// *rulebook.StaleError nothing was written.
 func (s *Tasks) takeDecided(ctx context.Context, w work, d rulebook.Decision, refused rejection) (Answer, *ErrorRecord,
 	error,
 ) {
