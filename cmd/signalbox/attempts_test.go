@@ -221,6 +221,27 @@ var approvals = []struct {
 			`{URL}/ops/gates/{GATE}/approve; true`, false,
 	},
 	{
+		"by many that do not wait",
+		`for i in 1 2 3 4 5 6 7 8 9; do curl -s -m 0.00$i -X POST -H "Authorization: Bearer {TOKEN}" -H "Content-Type: ` +
+			`application/json" -d '{}' {URL}/ops/gates/{GATE}/approve; done; true`, false,
+	},
+	{
+		"by a connection that no process has",
+		// The kernel sends what is corked after 200 ms. By then the connection is on its way from a process to itself.
+		`python3 -c 'import socket, time
+host, port = "{HOST}".rsplit(":", 1)
+s = socket.create_connection((host, int(port)))
+s.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+s.sendall(b"POST /ops/gates/{GATE}/approve HTTP/1.0\r\nAuthorization: Bearer {TOKEN}\r\n"
+  b"Content-Type: application/json\r\nContent-Length: 2\r\n\r\n" + bytes([123, 125]))
+a, b = socket.socketpair()
+socket.send_fds(a, [b"."], [s.fileno()])
+s.close()
+time.sleep(2)
+s = socket.socket(fileno=socket.recv_fds(b, 1, 1)[1][0])
+print(s.recv(10000))'`, false,
+	},
+	{
 		"over the socket for agents",
 		`curl -s -m 2 --unix-socket {DATA}/ahp.sock -X POST -H "Authorization: Bearer {TOKEN}" -d '{}' ` +
 			`http://local/ops/gates/{GATE}/approve; true`, true,

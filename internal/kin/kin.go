@@ -109,7 +109,8 @@ func (k *Kin) Load(ctx context.Context) error {
 	k.look(ctx)
 	k.watchFiles(ctx)
 	defer close(k.loaded)
-	if r := k.owner(k.self); r != nil {
+	own, _ := proc.Read(k.self)
+	if r, _ := k.owner(own.ID); r != nil {
 		k.raise(ctx, alarm.Alarm{
 			Workspace: r.workspace, Kind: "started_by_agent", Agent: r.Agent,
 			Title:  "An agent tried to start the server",
@@ -122,22 +123,26 @@ func (k *Kin) Load(ctx context.Context) error {
 	return nil
 }
 
-// owner is the root that a process belongs to, nil for none. It looks at the processes as they are.
-func (k *Kin) owner(pid int) *Root {
-	line := proc.Line(pid)
+// owner is the root that a process belongs to, nil for none. It looks at the processes as they are. It is false for a
+// process that has ended, or whose parents cannot be read: nobody can tell whose that is.
+func (k *Kin) owner(id proc.ID) (r *Root, known bool) {
+	line := proc.Line(id.PID)
+	if len(line) == 0 || line[0].ID != id {
+		return nil, false
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, p := range line {
 		// A process that was below a root is an agent's, whoever its parent is now.
 		if r := k.below[p.ID]; r != nil {
-			return r
+			return r, true
 		}
 	}
 	self := k.self
-	if pid == self {
+	if id.PID == self {
 		self = 0
 	}
-	return belongs(line, k.roots, self)
+	return belongs(line, k.roots, self), true
 }
 
 // Speaks is told that an agent speaks through a connection, once for each. The agent's process

@@ -171,5 +171,6 @@ func Suspect(pid int) bool {
 		return false
 	}
 	r := newRoot(agent)
-	return belongs(proc.Line(pid), map[proc.ID]*Root{r.ID: &r}, 0) != nil
+	line := proc.Line(pid)
+	return len(line) == 0 || belongs(line, map[proc.ID]*Root{r.ID: &r}, 0) != nil
 }

@@ -82,16 +82,17 @@ func (k *Kin) Check(ctx context.Context, r *http.Request, who roster.Identity) e
 		return nil
 	}
 	peer := connOf(ctx).peer()
-	whose, pid := k.whose(peer)
+	whose, pid, known := k.whose(peer)
 	switch {
 	case whose != nil:
 		k.record(ctx, r.Method+" "+r.URL.Path, who, whose, pid)
 		return fault.New(fault.AgentsProcess,
 			"An agent does not decide about itself: this call comes from the process of an agent, or from one that cannot be "+
 				"told apart from it (%s). A person makes it from a terminal or a browser that no agent has started.", whose)
-	case peer.Sight == proc.Gone:
+	case !known:
 		return fault.New(fault.AgentsProcess,
-			"The process that made this call is gone, so that nobody can tell whether it is an agent's. Wait for the answer.")
+			"The process that made this call is gone or cannot be seen, so that nobody can tell whether it is an agent's. Wait "+
+				"for the answer, and call from a process whose files the server may look at.")
 	case peer.Sight == proc.Seen:
 		k.mu.Lock()
 		k.acted[peer.ID] = true
@@ -102,22 +103,28 @@ func (k *Kin) Check(ctx context.Context, r *http.Request, who roster.Identity) e
 
 // whose is the root that a peer belongs to, nil for none, and the process that does. A peer that does
 // not let us see what it has open is one of those that do not: if one of them is an agent's, it is
-// taken for that.
-func (k *Kin) whose(peer proc.Peer) (*Root, int) {
+// taken for that. It is false if nobody can tell: the peer is gone, or hides where agents are known.
+func (k *Kin) whose(peer proc.Peer) (r *Root, pid int, known bool) {
 	switch peer.Sight {
 	case proc.Seen:
-		return k.owner(peer.ID.PID), peer.ID.PID
+		r, known = k.owner(peer.ID)
+		return r, peer.ID.PID, known
+	case proc.Gone:
+		return nil, 0, false
 	case proc.Hidden:
 		if peer.UID != k.uid && peer.UID != 0 {
-			return nil, 0 // all processes of other users hide, those of people too
+			return nil, 0, true // all processes of other users hide, those of people too
 		}
 		for _, p := range proc.Unreadable(peer.UID) {
-			if r := k.owner(p.PID); r != nil {
-				return r, p.PID
+			if r, _ := k.owner(p.ID); r != nil {
+				return r, p.PID, true
 			}
 		}
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return nil, 0, len(k.roots) == 0
 	}
-	return nil, 0
+	return nil, 0, true
 }
 
 // tellEvery is how often the same call of the same agent is recorded.

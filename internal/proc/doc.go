@@ -34,7 +34,8 @@ const (
 	Elsewhere Sight = iota
 	// Seen is a process of this machine.
 	Seen
-	// Hidden is a process of this machine whose files this user cannot look at.
+	// Hidden is a process of this machine whose files this user cannot look at, or nobody: an end of a connection can
+	// be on its way from one process to another, and open all the same.
 	Hidden
 	// Gone is a process of this machine that has closed its end already.
 	Gone

@@ -48,17 +48,32 @@ func (id ID) Lives() bool {
 	return ok && p.Start == id.Start && !p.Dead
 }
 
-// Line is the process and those that started it, up to the first of the machine.
-func Line(pid int) (line []Process) {
-	for pid > 0 && len(line) < 1000 { // numbers may be used again while they are read
-		p, ok := Read(pid)
+// Line is the process and those that started it, up to the first of the machine. It is nil for a process that has
+// ended, and for one whose line cannot be read as a whole: half a line would hide who started it.
+func Line(pid int) []Process { return wholeLine(pid, Read) }
+
+// wholeLine reads a line again if one of it ends meanwhile: those that it has started have another parent then.
+func wholeLine(pid int, read func(int) (Process, bool)) []Process {
+	for range 20 {
+		p, ok := read(pid)
 		if !ok {
-			break
+			return nil
 		}
-		line = append(line, p)
-		pid = p.Parent
+		line := []Process{p}
+		for ok && p.Parent > 0 && len(line) < 1000 {
+			var parent Process
+			// A number may be used again: then the parent is younger than its child.
+			if parent, ok = read(p.Parent); ok && parent.Start <= p.Start {
+				line, p = append(line, parent), parent
+			} else {
+				ok = false
+			}
+		}
+		if ok {
+			return line
+		}
 	}
-	return line
+	return nil
 }
 
 // All lists the processes. Those that end meanwhile are left out.
@@ -161,6 +176,19 @@ func UnixPeer(conn *net.UnixConn) (Peer, error) {
 // reason.
 func TCPPeer(a Addresses) Peer {
 	a = Addresses{unmapped(a.Ours), unmapped(a.Theirs)}
+	p := lookFor(a)
+	// Processes are looked at one after another. Meanwhile one may end, and then it is gone and not hidden, or leave its
+	// end to one that was looked at before.
+	for range 2 {
+		if p.Sight == Hidden && (p.UID == os.Getuid() || p.UID == 0) {
+			p = lookFor(a)
+		}
+	}
+	return p
+}
+
+// lookFor looks for the other end once.
+func lookFor(a Addresses) Peer {
 	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		inode, uid, found := findSocket(file, a)
 		if !found {

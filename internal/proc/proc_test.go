@@ -139,3 +139,12 @@ func TestANumberThatIsUsedAgainIsAnotherProcess(t *testing.T) {
 		t.Errorf("started at %d, and it is %d", own.Start, now)
 	}
 }
+
+// A connection whose end is on its way from a process to itself is open, and nobody has it.
+func TestAConnectionThatNoProcessHasIsHidden(t *testing.T) {
+	c, _ := accepted(t, "127.0.0.1:0", "127.0.0.1", "a, b = socket.socketpair()\n"+
+		"socket.send_fds(a, [b'.'], [s.fileno()])\ns.send(b'.')\ns.close()\ns = a")
+	testbed.Until(t, "the connection to be nobody's", func() bool {
+		return proc.TCPPeer(addresses(t, c)).Sight == proc.Hidden
+	})
+}
