@@ -23,7 +23,8 @@ func TestALineIsWholeOrNothing(t *testing.T) {
 		{"nothing happens", []map[int]Process{{1: first, 10: shell, 20: tool}}, []Process{tool, shell, first}},
 		{"its parent ends", []map[int]Process{{1: first, 20: tool}, {1: first, 20: orphan}}, []Process{orphan, first}},
 		{
-			"the number of its parent is used again", []map[int]Process{{1: first, 10: younger, 20: tool}, {1: first, 20: orphan}},
+			"the number of its parent is used again",
+			[]map[int]Process{{1: first, 10: younger, 20: tool}, {1: first, 20: orphan}},
 			[]Process{orphan, first},
 		},
 		{"it ends", []map[int]Process{{1: first, 10: shell}}, nil},
