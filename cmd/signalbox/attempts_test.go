@@ -420,7 +420,8 @@ json.dump(s, open(".claude/settings.json", "w"))'`, "hooks_changed", true, false
 	},
 	{
 		"the ledger", sqlite(ledgertest.InsertEntries+"SELECT seq + 1000, workspace, kind, subject, trace, record, salt, "+
-			"body FROM "+ledgertest.EntryTable+" WHERE seq = 1") + "; " + sqlite("UPDATE ledger_head SET seq = seq + 1000"), "", false, true, true,
+			"body FROM "+ledgertest.EntryTable+" WHERE seq = 1") + "; " +
+			sqlite("UPDATE ledger_head SET seq = seq + 1000"), "", false, true, true,
 	},
 	{
 		"the socket", `cd {DATA} && python3 -c 'import os, socket

@@ -238,7 +238,7 @@ var instead = map[string]string{
 	"signalbox agents set %s --trust trusted":      "signalbox agents set probe-agent --trust trusted",
 	"signalbox users add NAME":                     "signalbox users add ann",
 	"signalbox users key %s":                       "signalbox users add ann && signalbox users key ann",
-	"signalbox users set %s --scopes email.read":   "signalbox users add bea && signalbox users set bea --scopes email.read",
+	"signalbox users set %s --scopes email.read":   "signalbox users add bea && signalbox users set bea --scopes x",
 	"signalbox operators token %s":                 "signalbox operators token admin",
 	"signalbox operators forget-passkeys %v":       "signalbox operators forget-passkeys admin --data stopped",
 	"signalbox operators set %s --slack U024BE7LH": "signalbox operators set admin --slack U024BE7LJ",

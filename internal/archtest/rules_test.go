@@ -18,7 +18,8 @@ const (
 var (
 	core = []string{
 		"fault", "wire", "id", "address", "store", "ledger", "clock", "proc", "scope", "refusal", "roster", "alarm", "kin",
-		"passkey", "secret", "show", "facts", "policy", "rulebook", "gate", "counter", "deliver", "notify", "blob", "protocol",
+		"passkey", "secret", "show", "facts", "policy", "rulebook", "gate", "counter", "deliver", "notify", "blob",
+		"protocol",
 	}
 	protocols = readProtocols(os.DirFS(root))
 	top       = []string{"mcp", "web", "server", "conform", "cli"}

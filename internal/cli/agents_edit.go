@@ -127,7 +127,8 @@ func newAgentsSet(a *command.App) *command.Command {
 		}
 		// A call without any flag changes nothing, and is nearly always a mistyped
 		// command.
-		if in.ActsFor == nil && in.Scopes == nil && in.Trust == nil && in.Labels == nil && in.RateLimit == nil && in.PublicKey == nil {
+		if in.ActsFor == nil && in.Scopes == nil && in.Trust == nil && in.Labels == nil && in.RateLimit == nil &&
+			in.PublicKey == nil {
 			return command.Usage(
 				"Name something to change, for example `signalbox agents set %s --trust trusted`. "+
 					"`signalbox agents set --help` lists what can be changed.", args[0])

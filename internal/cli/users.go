@@ -25,7 +25,7 @@ func userPath(name, further, workspace string) string {
 // newUsers is the group `users`. Agents act on behalf of users. A user can register agents with a key, and can do
 // nothing else: no gate, no ledger, no other user's agents. Version 0.1 called them owners.
 func newUsers(a *command.App) *command.Command {
-	c := command.Group("users", "The people and teams on whose behalf agents act: list, add, change, suspend, remove, new key",
+	c := command.Group("users", "The people and teams on whose behalf agents act: list, add, change, suspend, remove, key",
 		newUsersLs(a), newUsersAdd(a), newUsersShow(a), newUsersSet(a), newUsersSuspend(a, true), newUsersSuspend(a, false),
 		newUsersRm(a), newUsersKey(a))
 	c.Aliases = []string{"owners"}

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/wire"
 )
 
 // Reason is why a call was refused.
@@ -65,17 +66,17 @@ type noting struct {
 	call Call
 }
 
-type contextKey struct{}
+var carried wire.Carried[noting]
 
 // With is a context whose refusals are noted.
 func With(ctx context.Context, l *Log, c Call) context.Context {
-	return context.WithValue(ctx, contextKey{}, noting{l, c})
+	return carried.With(ctx, noting{l, c})
 }
 
 // Note notes the error with which a call is answered, if it is a refusal. It is called where the answer is made, once.
 func Note(ctx context.Context, err error) {
-	n, ok := ctx.Value(contextKey{}).(noting)
-	if !ok || n.log == nil || err == nil {
+	n := carried.Of(ctx)
+	if n.log == nil || err == nil {
 		return
 	}
 	if cause, refused := causeOf(err); refused {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 )
 
@@ -98,7 +99,7 @@ func (r *Roster) anyUser(p ledger.Prover, workspace, named string) (*User, error
 		named = id
 	}
 	u, err := r.user(p, workspace, named)
-	if isGone(err) {
+	if fault.Is(err, fault.NotFound) {
 		return nil, nil
 	}
 	return &u, err

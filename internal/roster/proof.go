@@ -117,9 +117,9 @@ func (f *facts) followUser(e *ledger.Entry) error {
 		f.user.set(b.userSettings)
 		return err
 	case kindUserChanged:
-		b, err := ledger.Read[userChanged](e)
+		b, err := ledger.Read[userSettings](e)
 		if f.user != nil {
-			f.user.set(b.userSettings)
+			f.user.set(*b)
 		}
 		return err
 	case kindUserSuspended, kindUserResumed:

@@ -2,8 +2,6 @@ package roster
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 	"maps"
 	"regexp"
 	"slices"
@@ -46,7 +44,7 @@ const (
 )
 
 type (
-	// userSettings are all that can be changed of a user.
+	// userSettings are all that can be changed of a user, and the body of user.changed: as they are after the change.
 	userSettings struct {
 		Email  string           `json:"email,omitzero"`
 		Scopes []string         `json:"scopes"`
@@ -57,8 +55,6 @@ type (
 		Name string `json:"name"`
 		userSettings
 	}
-	// userChanged is the body of user.changed: the settings as they are after the change.
-	userChanged struct{ userSettings }
 )
 
 // NewUser asks for a user.
@@ -192,7 +188,7 @@ func (r *Roster) ChangeUser(ctx context.Context, by Identity, workspace, name st
 			tx.Append(ledger.Event{Workspace: u.Workspace, Kind: kind, Actor: by.Actor(), Subject: u.ID, Body: body})
 		}
 		if c.Email != nil || c.Scopes != nil || c.Limits != nil {
-			say(kindUserChanged, userChanged{after})
+			say(kindUserChanged, after)
 		}
 		if c.Suspended != nil && *c.Suspended != u.Suspended {
 			say(map[bool]string{true: kindUserSuspended, false: kindUserResumed}[*c.Suspended], empty{})
@@ -337,6 +333,3 @@ func (r *Roster) userByEmail(p ledger.Prover, workspace, email string) (string, 
 	}
 	return all[i].ID, nil
 }
-
-// isGone reports whether an error says that there is no such user.
-func isGone(err error) bool { return fault.Is(err, fault.NotFound) || errors.Is(err, sql.ErrNoRows) }

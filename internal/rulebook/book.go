@@ -94,9 +94,9 @@ func (b *Book) Decide(ctx context.Context, who roster.Identity, event policy.Eve
 func (r Record) decide(ctx context.Context, b *Book, p *policy.Policy, recent *countReader) Decision {
 	now := time.UnixMicro(r.Now).UTC()
 	recent.of, recent.now = r.belongs(), now
-	v := decide(ctx, p, policy.Input{
-		Event: *r.Event, Agent: r.Agent, User: r.User, Scopes: r.Scopes, Now: now, Recent: recent,
-	})
+	in := r.input()
+	in.Recent = recent
+	v := decide(ctx, p, in)
 	r.Then, r.Rule, r.Reason, r.Failed, r.Shadow, r.Recent = v.Action, v.Rule, v.Reason, v.Failed, v.Shadow, recent.seen
 	d := Decision{Verdict: v, Record: r}
 	if recent.seen != nil {

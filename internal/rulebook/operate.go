@@ -114,7 +114,8 @@ func (b *Book) Explain(ctx context.Context, seq int64) (x Explained, err error) 
 	if err != nil {
 		return x, err
 	}
-	in := policy.Input{Event: *d.Event, Agent: d.Agent, User: d.User, Scopes: d.Scopes, Now: time.UnixMicro(d.Now).UTC(), Counts: d.Recent}
+	in := d.input()
+	in.Counts = d.Recent
 	return Explained{
 		Seq: seq, Policy: d.Policy, Point: d.Event.Point, Agent: d.Agent.Name, Tool: d.Event.Tool,
 		Was: Outcome{d.Then, d.Rule}, Explanation: p.Explain(ctx, in),

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json" // it knows json.Number, which the maps of an event hold
 	"fmt"
+	"time"
 
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
@@ -220,6 +221,13 @@ func (b *Book) read(e *ledger.Entry) (Reading, error) {
 		}
 	}
 	return r, nil
+}
+
+// input is what the decision depended on, but for the counters.
+func (r *Record) input() policy.Input {
+	return policy.Input{
+		Event: *r.Event, Agent: r.Agent, User: r.User, Scopes: r.Scopes, Now: time.UnixMicro(r.Now).UTC(),
+	}
 }
 
 // belongs is whose counters the decision reads, and adds to.

@@ -140,10 +140,9 @@ func (r *replay) decide(ctx context.Context, part []decidedEntry) {
 	for i := range part {
 		t := &part[i]
 		if d := t.reading.Decision; d != nil {
-			t.verdict = decide(ctx, r.policy, policy.Input{
-				Event: *d.Event, Agent: d.Agent, User: d.User, Scopes: d.Scopes, Now: time.UnixMicro(d.Now).UTC(),
-				Counts: t.counts,
-			})
+			in := d.input()
+			in.Counts = t.counts
+			t.verdict = decide(ctx, r.policy, in)
 		}
 	}
 }

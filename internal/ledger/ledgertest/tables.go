@@ -48,7 +48,8 @@ func Tamper(t testing.TB, db *store.DB, seq int64, change func(record, salt, bod
 // database and no running ledger.
 func Seq(t testing.TB, db *store.DB, kind, subject string) (seq int64) {
 	t.Helper()
-	err := db.QueryRow(t.Context(), "SELECT seq FROM ledger_entry WHERE kind = $1 AND subject = $2", []any{kind, subject}, &seq)
+	err := db.QueryRow(t.Context(), "SELECT seq FROM "+EntryTable+" WHERE kind = $1 AND subject = $2",
+		[]any{kind, subject}, &seq)
 	if err != nil {
 		t.Fatalf("the entry %s of %s: %v", kind, subject, err)
 	}
