@@ -87,16 +87,23 @@ func (r *reader) tools(n *yaml.Node) (t toolScopes) {
 			r.Add(document.At(f[tool]), form, "%s", fault.From(err).Message)
 		}
 		if strings.ContainsAny(tool, `*?[\`) {
-			t.patterns = append(t.patterns, toolPattern{tool, needs})
+			t.patterns = append(t.patterns, toolPattern{plainTool(tool), needs})
 		} else {
-			t.names[tool] = needs
+			t.names[plainTool(tool)] = needs
 		}
 	}
 	return t
 }
 
+// plainTool is the name of a tool, or a pattern, as they are compared: an agent must not get past the table by other
+// letters or spaces, and a star stands for slashes too, so that "*" is every tool.
+func plainTool(name string) string {
+	return strings.ReplaceAll(strings.ToLower(strings.TrimSpace(name)), "/", "\x00")
+}
+
 // needs are the scopes that a tool needs: those of its name, else those of the first pattern that fits.
 func (t *toolScopes) needs(tool string) []string {
+	tool = plainTool(tool)
 	if needs, ok := t.names[tool]; ok {
 		return needs
 	}

@@ -13,6 +13,7 @@ tools:
   send_email: [email.send]
   "mcp__mail__*": [email.read]
   mcp__mail__purge: [email.admin, email.send]
+  "browser*": [web]
 rules:
   - {name: others, on: [action], when: 'event.user != "" && !user.verified', then: gate}
   - {name: alice, on: [action], when: 'user.name == "alice" && user.limits.actions > 10', then: block}
@@ -36,6 +37,9 @@ func TestATableSaysWhichScopesAToolNeeds(t *testing.T) {
 		{"another scope", "send_email", []string{"email.read"}, "scopes", "email.send"},
 		{"by a pattern", "mcp__mail__list", []string{"email.send"}, "scopes", "email.read"},
 		{"a name comes before a pattern", "mcp__mail__purge", []string{"email.read", "email.send"}, "scopes", "email.admin"},
+		{"other letters", "Send_Email", []string{}, "scopes", "email.send"},
+		{"spaces around it", " send_email\n", []string{}, "scopes", "email.send"},
+		{"a star and a slash", "browser/navigate", []string{}, "scopes", "web"},
 		{"all of several", "mcp__mail__purge", []string{"email.admin", "email.send"}, "default", ""},
 	} {
 		v := p.Decide(t.Context(), policy.Input{
