@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os/exec"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -27,6 +28,10 @@ type Client struct {
 	session, agent string
 	timeout        time.Duration
 	shaken         atomic.Bool
+	spool          *Spool   // nil for none
+	putOff         sync.Map // digests of events that the harness has answered with defer
+	// down is why the last handshake did not reach the harness: with a spool it is not tried again for each event.
+	down atomic.Pointer[unreachableError]
 }
 
 // carrier carries messages to the harness and answers back: multiplexer over a stream, poster
@@ -47,6 +52,7 @@ type settings struct {
 	key, session, agent string
 	timeout             time.Duration
 	check               func(net.Conn) error
+	spool               *Spool
 }
 
 // WithCheck has a connection to a Unix socket looked at before anything is sent over it: an error
@@ -98,6 +104,9 @@ func Dial(ctx context.Context, target string, options ...Option) (*Client, error
 		return s.client(newPoster(u.String(), s.key)), nil
 	}
 	stream, err := OpenStream(ctx, target, s.key, options...)
+	if err != nil && s.spool != nil && Unreachable(err) {
+		return s.client(absent{err}), nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +125,7 @@ func Spawn(command *exec.Cmd, options ...Option) (*Client, error) {
 
 // client makes a client on a carrier.
 func (s settings) client(c carrier) *Client {
-	return &Client{carrier: c, session: s.session, agent: s.agent, timeout: s.timeout}
+	return &Client{carrier: c, session: s.session, agent: s.agent, timeout: s.timeout, spool: s.spool}
 }
 
 // Close ends the connection, or the program. Calls that wait fail, which is a refusal.
@@ -131,6 +140,10 @@ type Harness struct {
 	Timeout      time.Duration // zero when it does not say
 	BatchSize    int
 	MaxDepth     int
+	// SpoolKey is the key of the lists that the harness gives to clients with a spool, for [OpenSpool].
+	SpoolKey string
+	// Offline says that the harness could not be reached, and that the spool answers in its place.
+	Offline bool
 }
 
 // ProtocolError is an error that the harness answered, or an answer that is not one.
@@ -153,11 +166,24 @@ func (c *Client) Handshake(ctx context.Context, capabilities ...string) (Harness
 	if capabilities == nil {
 		capabilities = []string{}
 	}
-	result, err := c.call(ctx, "ahp/handshake", map[string]any{
+	params := map[string]any{
 		"protocol_version": Version, "session_id": c.session, "agent_id": c.agent,
 		"agent_info": map[string]any{"framework": "signalbox-go", "version": Version, "capabilities": capabilities},
-	})
+	}
+	if c.spool != nil {
+		_ = c.spool.introduce(params) // without one the harness decides, and nothing is allowed while it is away
+	}
+	c.down.Store(nil)
+	result, err := c.call(ctx, "ahp/handshake", params)
+	if c.spool != nil && Unreachable(err) {
+		c.down.Store(&unreachableError{err})
+		c.shaken.Store(true)
+		return Harness{Offline: true}, nil
+	}
 	if err != nil {
+		if c.spool != nil && answered(err) {
+			c.spool.forgetList()
+		}
 		return Harness{}, err
 	}
 	var got struct {
@@ -172,6 +198,7 @@ func (c *Client) Handshake(ctx context.Context, capabilities ...string) (Harness
 			Batch   *uint32 `json:"batch_size"`
 			Depth   *uint32 `json:"max_depth"`
 		} `json:"config"`
+		Spool *spoolGreeting `json:"spool"`
 	}
 	if err := json.Unmarshal(result, &got); err != nil {
 		return Harness{}, &ProtocolError{0, "the handshake cannot be read: " + err.Error()}
@@ -194,7 +221,11 @@ func (c *Client) Handshake(ctx context.Context, capabilities ...string) (Harness
 		h.MaxDepth = int(*n)
 	}
 	c.shaken.Store(true)
-	return h, nil
+	if c.spool != nil && got.Spool != nil {
+		h.SpoolKey = got.Spool.Server
+		err = c.spoolBack(ctx, got.Spool)
+	}
+	return h, err
 }
 
 var errHandshake = errors.New("ahp: there was no handshake; call Handshake first")
@@ -202,9 +233,15 @@ var errHandshake = errors.New("ahp: there was no handshake; call Handshake first
 // Decide asks for a decision. With an error the decision is a refusal of the event's
 // type, so the caller may go by Decision.Allowed alone.
 func (c *Client) Decide(ctx context.Context, e Event) (Decision, error) {
+	e = c.complete(e)
 	d, err := c.decide(ctx, e)
-	if err != nil {
+	switch {
+	case err != nil && c.spool != nil:
+		return c.spool.Answer(e, c.unlessPutOff(e, err))
+	case err != nil:
 		return Refusal(e.Type, err.Error()), err
+	case c.spool != nil && d.Word == "defer":
+		c.putOff.Store(sameAgain(e), true)
 	}
 	return d, nil
 }
@@ -241,6 +278,9 @@ func (c *Client) Tell(ctx context.Context, e Event) error {
 	if err != nil {
 		return err
 	}
+	if down := c.down.Load(); down != nil {
+		return down
+	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	return c.carrier.notify(ctx, message)
@@ -248,7 +288,7 @@ func (c *Client) Tell(ctx context.Context, e Event) error {
 
 // Batch asks about many events in one call: pre_action, pre_prompt, and events without
 // a decision. There is one decision per event, in order. With an error every decision
-// is a refusal.
+// is a refusal, unless a spool allows it.
 func (c *Client) Batch(ctx context.Context, events []Event) ([]Decision, error) {
 	decisions, err := c.batch(ctx, events)
 	if err == nil {
@@ -257,6 +297,10 @@ func (c *Client) Batch(ctx context.Context, events []Event) ([]Decision, error) 
 	decisions = make([]Decision, len(events))
 	for i, e := range events {
 		decisions[i] = Refusal(e.Type, err.Error())
+		if c.spool != nil && !reportOnly[e.Type] {
+			e = c.complete(e)
+			decisions[i], _ = c.spool.Answer(e, c.unlessPutOff(e, err)) // err says why
+		}
 	}
 	return decisions, err
 }
@@ -334,6 +378,9 @@ func (c *Client) call(ctx context.Context, method string, params any) (json.RawM
 	message, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "method": method, "params": params})
 	if err != nil {
 		return nil, err
+	}
+	if down := c.down.Load(); down != nil {
+		return nil, down
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()

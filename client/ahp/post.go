@@ -50,13 +50,13 @@ func (p *poster) do(ctx context.Context, message []byte) (status string, body []
 	p.authorize(req)
 	res, err := p.http.Do(req)
 	if err != nil {
-		return "", nil, fmt.Errorf("ahp: no answer: %w", err)
+		return "", nil, unreachable(fmt.Errorf("ahp: no answer: %w", err))
 	}
 	defer func() { _ = res.Body.Close() }()
 	body, err = io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
 	switch {
 	case err != nil:
-		return "", nil, fmt.Errorf("ahp: the answer broke off: %w", err)
+		return "", nil, unreachable(fmt.Errorf("ahp: the answer broke off: %w", err))
 	case len(body) > maxAnswer:
 		return "", nil, fmt.Errorf("ahp: the answer is larger than %d bytes", maxAnswer)
 	case res.StatusCode < 200 || res.StatusCode > 299:
@@ -71,6 +71,10 @@ func (p *poster) call(ctx context.Context, _ string, message []byte) ([]byte, er
 	status, body, err := p.do(ctx, message)
 	if err == nil && status != "" {
 		err = fmt.Errorf("ahp: the harness answered %s: %.300s", status, body)
+		if status[0] == '5' {
+			return nil, unreachable(err)
+		}
+		return nil, &answeredError{err}
 	}
 	return body, err
 }

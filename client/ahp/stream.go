@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
@@ -57,7 +58,11 @@ func OpenStream(ctx context.Context, target, key string, options ...Option) (Str
 		if res != nil {
 			status = " (" + res.Status + ")"
 		}
-		return nil, fmt.Errorf("ahp: no WebSocket at %s%s%s", u.Host, u.Path, status) // not the error: it holds the key
+		err := fmt.Errorf("ahp: no WebSocket at %s%s%s", u.Host, u.Path, status) // not the error: it holds the key
+		if res != nil && res.StatusCode < http.StatusInternalServerError {
+			return nil, &answeredError{err}
+		}
+		return nil, unreachable(err)
 	}
 	conn.SetReadLimit(maxAnswer)
 	return &webStream{conn}, nil
@@ -107,7 +112,7 @@ func openSocket(ctx context.Context, path string, check func(net.Conn) error) (S
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", path)
 	if err != nil {
-		return nil, fmt.Errorf("ahp: %w", err)
+		return nil, unreachable(fmt.Errorf("ahp: %w", err))
 	}
 	if check != nil {
 		if err := check(conn); err != nil {
@@ -228,7 +233,7 @@ func (t *multiplexer) listen() {
 	for {
 		text, err := t.stream.Read()
 		if err != nil {
-			t.end(fmt.Errorf("ahp: the stream has ended: %w", err))
+			t.end(unreachable(fmt.Errorf("ahp: the stream has ended: %w", err)))
 			return
 		}
 		var response struct {
@@ -278,7 +283,7 @@ func (t *multiplexer) call(ctx context.Context, id string, message []byte) ([]by
 		delete(t.waiting, id)
 	}()
 	if err := t.stream.Write(message); err != nil {
-		return nil, fmt.Errorf("ahp: %w", err)
+		return nil, unreachable(fmt.Errorf("ahp: %w", err))
 	}
 	select {
 	case text, ok := <-waits:
@@ -289,7 +294,7 @@ func (t *multiplexer) call(ctx context.Context, id string, message []byte) ([]by
 		}
 		return text, nil
 	case <-ctx.Done():
-		return nil, fmt.Errorf("ahp: no answer: %w", ctx.Err())
+		return nil, unreachable(fmt.Errorf("ahp: no answer: %w", ctx.Err()))
 	}
 }
 

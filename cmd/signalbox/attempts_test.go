@@ -521,7 +521,8 @@ def serve(c):
     c.sendall((json.dumps({"jsonrpc": "2.0", "id": m.get("id"), "result": r}) + "\\n").encode())
 while True: threading.Thread(target=serve, args=(s.accept()[0],)).start()
 X
-setsid nohup python3 allow.py >up.log 2>&1 & sleep 2; cat up.log`, "started by this agent",
+setsid nohup python3 allow.py >up.log 2>&1 &
+for i in $(seq 300); do grep -q listening up.log && break; sleep 0.1; done; cat up.log`, "started by this agent",
 	},
 }
 

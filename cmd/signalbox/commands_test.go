@@ -234,9 +234,17 @@ var instead = map[string]string{
 
 	"signalbox config set server.trusted_proxies %s": "signalbox config set server.trusted_proxies 127.0.0.1",
 
-	"signalbox agents add NAME":                    "signalbox agents add new-agent",
-	"signalbox agents set %s --trust trusted":      "signalbox agents set probe-agent --trust trusted",
-	"signalbox users add NAME":                     "signalbox users add ann",
+	"signalbox agents add NAME":                  "signalbox agents add new-agent",
+	"signalbox agents set %s --trust trusted":    "signalbox agents set probe-agent --trust trusted",
+	"signalbox agents set %s --acts-for %s":      "signalbox agents set probe-agent --acts-for oidc",
+	"signalbox agents set NAME --oidc-client ID": "signalbox agents set probe-agent --oidc-client probe",
+	"signalbox users add NAME --email ADDRESS":   "signalbox users add eve --email eve@example.com",
+	"signalbox users add NAME":                   "signalbox users add ann",
+	"signalbox handoffs ls --agent lead-agent":   "signalbox handoffs ls --agent probe-agent",
+	"signalbox handoffs ls --user alice --all":   "signalbox users add alice && signalbox handoffs ls --user alice --all",
+	`signalbox handoffs end handoff_01… --reason "the task is done"`: "signalbox handoffs end \"$(signalbox handoffs ls " +
+		"--json | jq -r '.handoffs[0].id')\" --reason \"the task is done\"",
+	"signalbox ledger tail --user alice":           "signalbox users add alice && signalbox ledger tail --user alice",
 	"signalbox users key %s":                       "signalbox users add ann && signalbox users key ann",
 	"signalbox users set %s --scopes email.read":   "signalbox users add bea && signalbox users set bea --scopes x",
 	"signalbox operators token %s":                 "signalbox operators token admin",

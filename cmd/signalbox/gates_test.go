@@ -196,7 +196,7 @@ func TestListsFitTheTerminal(t *testing.T) {
 	p := up(t, t.TempDir())
 	mustRun(t, p.dir, "demo", "--once")
 	for _, command := range []string{
-		"gates ls", "agents ls", "runs ls", "tasks ls", "sessions ls", "deliveries ls", "keys ls", "operators ls",
+		"gates ls", "agents ls", "runs ls", "tasks ls", "sessions ls", "deliveries ls", "keys ls", "operators ls", "handoffs ls",
 		"ledger tail -n 50", "config show",
 	} {
 		const columns = 80

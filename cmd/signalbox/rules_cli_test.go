@@ -371,7 +371,6 @@ func TestTheTenRulesHoldForRealCLIs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			program, dir := npmProgram(t, cli.program), t.TempDir()
-			configure(t, dir, "harness: {timeout: 3s}\n")
 			p := up(t, dir)
 			mustRun(t, dir, "policy", "apply", writeFile(t, policy))
 			s, m := newSite(t), startModel(t, cli.api)

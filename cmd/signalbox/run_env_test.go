@@ -108,12 +108,13 @@ func TestALaunchedAgentHasNothingOfTheServersEnvironment(t *testing.T) {
 			for line := range strings.SplitSeq(env, "\x00") {
 				variable, value, _ := strings.Cut(line, "=")
 				if strings.Contains(value, canary) || strings.HasPrefix(variable, "SIGNALBOX_") &&
-					variable != runprocess.RunVariable && variable != "SIGNALBOX_TEST_CLI" {
+					variable != runprocess.RunVariable && variable != runprocess.DelegationVariable &&
+					variable != "SIGNALBOX_TEST_CLI" {
 					t.Errorf("%s has %s", name, line)
 				}
 			}
 			if !strings.Contains(env, "WANTED_BY_THE_OPERATOR=yes") || !strings.Contains(env, own[name]) ||
-				!strings.Contains(env, "PATH=") || !strings.Contains(env, "LC_ALL=") {
+				!strings.Contains(env, "PATH=") || !strings.Contains(env, runprocess.DelegationVariable+"=hof_") || !strings.Contains(env, "LC_ALL=") {
 				t.Errorf("%s lacks what it needs: %q", name, env)
 			}
 		}

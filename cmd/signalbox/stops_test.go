@@ -34,7 +34,6 @@ type stopped struct {
 func newStopped(t *testing.T) *stopped {
 	t.Helper()
 	dir, root := t.TempDir(), t.TempDir()
-	configure(t, dir, "harness: {timeout: 3s}\n")
 	s := &stopped{process: up(t, dir), folder: filepath.Join(root, "app"), program: filepath.Join(root, "signalbox")}
 	mustRun(t, dir, "policy", "apply", writeFile(t, stopRules))
 	err := os.Mkdir(s.folder, 0o700)
@@ -144,7 +143,7 @@ var stopCLIs = map[string]struct{ name, program string }{
 
 // startCLI starts a real CLI with our hooks. install are more flags of `hook install`, args the arguments of
 // the CLI; nil are those with which it asks nobody but its hooks.
-func (s *stopped) startCLI(t *testing.T, which string, install []string, args func(*stopped, *model) []string) {
+func (s *stopped) startCLI(t *testing.T, which string, install []string, args func(*stopped, *model) []string) *model {
 	t.Helper()
 	cli := realCLIs[stopCLIs[which].name]
 	home, m := filepath.Join(filepath.Dir(s.folder), "home"), startModel(t, cli.api)
@@ -174,6 +173,7 @@ func (s *stopped) startCLI(t *testing.T, which string, install []string, args fu
 		m.says <- turn{text: "It is done."}
 		_ = cmd.Wait() // its code may tell of hooks that could not report
 	}
+	return m
 }
 
 // TestStopsHoldInEveryCLI is the matrix: what the policy, a person, a server that dies and a program that is

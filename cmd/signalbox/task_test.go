@@ -174,7 +174,7 @@ func TestATaskFromATerminal(t *testing.T) {
 	if out := mustRun(t, p.dir, "task", "ls"); !strings.Contains(out, "T-2026-044  dispatched  medium") {
 		t.Errorf("ls: %s", out)
 	}
-	worker := `cat >/dev/null; "` + binary + `" task result "$SIGNALBOX_TASK" ` + writeFile(t, resultPayload)
+	worker := `cat >/dev/null; case "$SIGNALBOX_DELEGATION" in hof_*) ;; *) exit 9;; esac; "` + binary + `" task result "$SIGNALBOX_TASK" ` + writeFile(t, resultPayload)
 	as("executor", "work", "executor", "--once", "--", "sh", "-c", worker)
 	if out := mustRun(t, p.dir, "task", "show", "T-2026-044"); !strings.Contains(out, "status      reported (active)") {
 		t.Errorf("show: %s", out)

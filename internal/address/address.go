@@ -25,12 +25,15 @@ const (
 	Agents     Page = "/ui/agents"
 	NewAgent   Page = "/ui/agents/new"
 	Agent      Page = "/ui/agents/{workspace}/{agent}"
+	User       Page = "/ui/users/{workspace}/{user}"
 	Mail       Page = "/ui/mail"
 	Message    Page = "/ui/mail/{id}"
 	Tasks      Page = "/ui/tasks"
 	Task       Page = "/ui/tasks/{workspace}/{id}"
 	Sessions   Page = "/ui/sessions"
 	Session    Page = "/ui/sessions/{workspace}/{id...}"
+	Handoffs   Page = "/ui/handoffs"
+	Handoff    Page = "/ui/handoffs/{id}"
 	Runs       Page = "/ui/runs"
 	Run        Page = "/ui/runs/{id}"
 	Ledger     Page = "/ui/ledger"
@@ -55,12 +58,15 @@ var Named = map[string]Page{
 	"Agents":     Agents,
 	"NewAgent":   NewAgent,
 	"Agent":      Agent,
+	"User":       User,
 	"Mail":       Mail,
 	"Message":    Message,
 	"Tasks":      Tasks,
 	"Task":       Task,
 	"Sessions":   Sessions,
 	"Session":    Session,
+	"Handoffs":   Handoffs,
+	"Handoff":    Handoff,
 	"Runs":       Runs,
 	"Run":        Run,
 	"Ledger":     Ledger,

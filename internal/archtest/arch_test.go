@@ -105,8 +105,8 @@ func TestNoTrackedFileNamesAFolderOfSomebodysMachine(t *testing.T) {
 var ways = map[string][]string{
 	`\.Exactly\(\)`: {
 		"internal/cli/bench/proxy.go", "internal/cli/cli.go", "internal/cli/command/app.go", "internal/cli/conform.go",
-		"internal/cli/harness/harness.go", "internal/cli/hook/command.go", "internal/cli/mcp.go", "internal/cli/policy.go",
-		"internal/cli/run/translate.go", "internal/cli/run/view.go", "internal/cli/screen/screen.go",
+		"internal/cli/harness/harness.go", "internal/cli/hook/command.go", "internal/cli/mcp.go",
+		"internal/cli/rules/rules.go", "internal/cli/run/translate.go", "internal/cli/run/view.go", "internal/cli/screen/screen.go",
 		"internal/cli/task/work.go", "internal/cli/up.go",
 	},
 	`\boutput\.Shown\(`: {"internal/cli/run/view.go"},

@@ -17,9 +17,9 @@ const (
 // The staircase: a room imports only rooms that stand before it.
 var (
 	core = []string{
-		"fault", "wire", "id", "address", "store", "ledger", "clock", "proc", "scope", "refusal", "roster", "alarm", "kin",
-		"passkey", "secret", "show", "facts", "policy", "rulebook", "gate", "counter", "deliver", "notify", "blob",
-		"protocol",
+		"fault", "wire", "id", "address", "store", "ledger", "clock", "proc", "scope", "recall", "refusal", "oidc", "roster",
+		"alarm", "kin", "passkey", "secret", "show", "facts", "policy", "behalf", "handoff", "rulebook", "delegate", "gate",
+		"counter", "deliver", "notify", "blob", "protocol",
 	}
 	protocols = readProtocols(os.DirFS(root))
 	top       = []string{"mcp", "web", "server", "conform", "cli"}

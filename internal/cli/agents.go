@@ -119,6 +119,7 @@ func printAgent(w output.Printer, g roster.Agent) {
 		{"owner", g.Owner},
 		{"acts for", strings.Join(append(ownerOf(g), g.ActsFor...), ", ")},
 		{"scopes", agentScopes(g)},
+		{"client", g.OIDCClient},
 		{"trust", g.Trust},
 		{"state", agentState(g)},
 		{"seen", output.Seen(g.Online, g.LastSeenAt)},

@@ -94,6 +94,7 @@ func newAgentsSet(a *command.App) *command.Command {
 	actsFor := actsForFlag(c)
 	scopes := agentScopesFlag(c)
 	publicKey := publicKeyFlag(c)
+	client := c.Flags().String("oidc-client", "", "its client id at an issuer of users.oidc, by which tokens name it")
 	c.RunE = func(c *command.Command, args []string) error {
 		var in roster.AgentChange
 		if c.Flags().Changed("trust") {
@@ -125,10 +126,13 @@ func newAgentsSet(a *command.App) *command.Command {
 		if c.Flags().Changed("scopes") {
 			in.Scopes = scopes
 		}
+		if c.Flags().Changed("oidc-client") {
+			in.OIDCClient = client
+		}
 		// A call without any flag changes nothing, and is nearly always a mistyped
 		// command.
 		if in.ActsFor == nil && in.Scopes == nil && in.Trust == nil && in.Labels == nil && in.RateLimit == nil &&
-			in.PublicKey == nil {
+			in.PublicKey == nil && in.OIDCClient == nil {
 			return command.Usage(
 				"Name something to change, for example `signalbox agents set %s --trust trusted`. "+
 					"`signalbox agents set --help` lists what can be changed.", args[0])
@@ -170,7 +174,8 @@ func readLabels(given []string) (map[string]string, error) {
 // actsForFlag says for whom an agent may act beside its owner.
 func actsForFlag(c *command.Command) *[]string {
 	return c.Flags().StringSlice("acts-for", nil,
-		"further users for whom it may act, with commas between; anybody for all of the workspace, owner for none")
+		"further users for whom it may act, with commas between; anybody for all of the workspace, oidc for "+
+			"whoever has a token, owner for none")
 }
 
 // agentScopesFlag says what an agent may do at the most.

@@ -27,8 +27,10 @@ import (
 	"signalbox/internal/cli/demo"
 	"signalbox/internal/cli/harness"
 	"signalbox/internal/cli/hook"
+	"signalbox/internal/cli/ledger"
 	"signalbox/internal/cli/mail"
 	"signalbox/internal/cli/output"
+	"signalbox/internal/cli/rules"
 	"signalbox/internal/cli/run"
 	"signalbox/internal/cli/screen"
 	"signalbox/internal/cli/service"
@@ -106,15 +108,13 @@ func groups(a *command.App) []*cobra.Command {
 		// whichever protocol it came through, so these commands know no protocol.
 		command.Group("gates", "The decisions that people owe: list, show, approve, reject, watch, verify",
 			newGatesLs(a), newGatesShow(a), newGatesDecide(a, true), newGatesDecide(a, false), screen.NewWatch(a),
-			newGatesVerify(a)),
+			ledger.NewGatesVerify(a)),
+		newHandoffs(a),
 		// The group `keys`. The server stores the SHA-256 of a key and a hint of it;
 		// the secret exists only in the answer that issued it.
 		command.Group("keys", "The keys of agents, operators and users: issue, list, rotate, revoke",
 			newKeysIssue(a), newKeysLs(a), newKeysRotate(a), newKeysRevoke(a)),
-		// The group `ledger`. `tail`, `export` and `prove` ask the server; `verify`
-		// works offline; `rebuild` opens the database itself.
-		command.Group("ledger", "The log book: tail, export, verify, prove, rebuild",
-			newLedgerTail(a), newLedgerExport(a), newLedgerVerify(a), newLedgerProve(a), newLedgerRebuild(a)),
+		ledger.New(a),
 		// The group `notify`. Channels are configuration, so they cannot be added
 		// here; they are read at the start of the server.
 		command.Group("notify", "Notification channels: list, test, secret",
@@ -124,11 +124,7 @@ func groups(a *command.App) []*cobra.Command {
 		command.Group("operators", "The people who decide: list, add, change, remove, new token",
 			newOperatorsLs(a), newOperatorsAdd(a), newOperatorsSet(a), newOperatorsRm(a), newOperatorsToken(a),
 			newForgetPasskeys(a)),
-		// The group `policy`. `check` and `test --policy` need no server. The
-		// others ask the server, which alone decides what is in force.
-		command.Group("policy", "The rules: init, check, test, replay, apply, show, explain",
-			newPolicyInit(a), newPolicyCheck(a), newPolicyTest(a), newPolicyReplay(a), newPolicyApply(a), newPolicyShow(a),
-			newPolicyExplain(a)),
+		rules.New(a),
 		// The group `proxy`: settings of the model proxy. The calls themselves are
 		// in the ledger.
 		command.Group("proxy", "The model proxy: the providers' keys, and how agents' calls are treated",

@@ -13,6 +13,7 @@ import (
 	"signalbox/internal/cli/output"
 	"signalbox/internal/deliver"
 	"signalbox/internal/gate"
+	"signalbox/internal/handoff"
 	"signalbox/internal/harness"
 	"signalbox/internal/roster"
 	"signalbox/internal/run"
@@ -50,6 +51,11 @@ var offers = map[string]offer{
 	"SESSION_ID": fetched("/ops/sessions?limit=50", func(p harness.SessionPage) []cobra.Completion {
 		return output.Rows(p.Sessions, func(s harness.Session) cobra.Completion { return described(s.ID, s.Agent) })
 	}),
+	"HANDOFF_ID": fetched("/ops/handoffs?limit=50", func(p handoff.Page) []cobra.Completion {
+		return output.Rows(p.Handoffs, func(h handoff.Handoff) cobra.Completion {
+			return described(h.ID, h.From+" → "+h.To+" "+h.Work)
+		})
+	}),
 	"DELIVERY_ID": fetched("/ops/deliveries?limit=50", func(p deliver.Page) []cobra.Completion {
 		return output.Rows(p.Deliveries, func(d deliver.Summary) cobra.Completion {
 			return described(d.ID, d.Status+" "+d.Target)
@@ -63,13 +69,11 @@ var offers = map[string]offer{
 	"agents NAME":    agentNames,
 	"proxy NAME":     agentNames,
 	"operators NAME": fetched("/ops/operators", operatorNames),
-	"users NAME": fetched("/ops/users", func(l roster.UserList) []cobra.Completion {
-		return output.Rows(l.Users, func(u roster.User) cobra.Completion { return described(u.Name, u.Workspace) })
-	}),
-	"hook NAME":  fixed(hook.Names()...),
-	"ENGINE":     fixed(engine.Names()...),
-	"config KEY": fixed(server.Keys()...),
-	"PROVIDER":   fixed("anthropic", "openai"),
+	"users NAME":     userNames,
+	"hook NAME":      fixed(hook.Names()...),
+	"ENGINE":         fixed(engine.Names()...),
+	"config KEY":     fixed(server.Keys()...),
+	"PROVIDER":       fixed("anthropic", "openai"),
 }
 
 // flagOffers maps the name of a flag to the values that the shell offers for it, in
@@ -91,6 +95,11 @@ var workspaceNames = fetched("/ops/workspaces", func(l roster.WorkspaceList) []c
 // workspace is shown beside the name, since the same name may occur in several.
 var agentNames = fetched("/ops/agents?limit=1000", func(p roster.AgentPage) []cobra.Completion {
 	return output.Rows(p.Agents, func(g roster.Agent) cobra.Completion { return described(g.Name, g.Workspace) })
+})
+
+// userNames offers the users that the operator may see.
+var userNames = fetched("/ops/users", func(l roster.UserList) []cobra.Completion {
+	return output.Rows(l.Users, func(u roster.User) cobra.Completion { return described(u.Name, u.Workspace) })
 })
 
 // operatorNames offers operators with their role, by which people tell them apart.

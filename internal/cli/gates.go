@@ -26,10 +26,11 @@ func newGatesLs(a *command.App) *command.Command {
 	status := c.Flags().String("status", string(gate.Pending), "pending, approved, rejected, or all")
 	project := c.Flags().String("project", "", "only gates of this project")
 	agent := c.Flags().String("agent", "", "only gates of this agent: its name or its id")
+	user := c.Flags().String("user", "", "only gates on behalf of this user: a name, an id or an e-mail")
 	limit := c.Flags().Int("limit", 100, "how many at most")
 	c.RunE = func(c *command.Command, _ []string) error {
 		q := api.Query{
-			"limit": *limit, "project": *project, "agent": *agent,
+			"limit": *limit, "project": *project, "agent": *agent, "user": *user,
 			// The API has no word for "all": without a status it lists every gate.
 			"status": strings.TrimPrefix(*status, "all"),
 		}

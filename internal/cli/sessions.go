@@ -17,8 +17,10 @@ func newSessionsLs(a *command.App) *command.Command {
 	c := a.Listing("List sessions, the newest first")
 	workspace := onlyWorkspaceFlag(c)
 	limit := c.Flags().Int("limit", 50, "how many at most")
+	user := c.Flags().String("user", "",
+		"only sessions in which something was done on behalf of this user: a name, an id or an e-mail")
 	c.RunE = func(c *command.Command, _ []string) error {
-		q := api.Query{"limit": *limit, "workspace": *workspace}
+		q := api.Query{"limit": *limit, "workspace": *workspace, "user": *user}
 		return command.Ask(c.Context(), a, api.Find("/ops/sessions", q),
 			func(w output.Printer, page harness.SessionPage) {
 				rows := output.Rows(page.Sessions, func(s harness.Session) []string {
@@ -26,7 +28,11 @@ func newSessionsLs(a *command.App) *command.Command {
 						s.ID, s.Agent, sessionState(s), output.Since(s.OpenedAt), output.Since(s.LastAt), fmt.Sprint(s.Errors),
 					}
 				})
-				w.Table("There are no sessions. `signalbox hook install claude-code` supervises Claude Code.",
+				none := "There are no sessions. `signalbox hook install claude-code` supervises Claude Code."
+				if *user != "" {
+					none = "In no session was anything done on behalf of " + *user + "."
+				}
+				w.Table(none,
 					[]string{"ID", "AGENT", "STATE", "BEGAN", "LAST STEP", "ERRORS"}, rows)
 			})
 	}

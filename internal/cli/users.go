@@ -43,10 +43,11 @@ func newUsersLs(a *command.App) *command.Command {
 				if *workspace != "" {
 					none = "There are no users in workspace " + *workspace + "."
 				}
-				w.Table(none, []string{"NAME", "WORKSPACE", "E-MAIL", "SCOPES", "STATE", "ADDED"},
+				w.Table(none, []string{"NAME", "WORKSPACE", "E-MAIL", "SCOPES", "STATE", "SOURCE", "ADDED"},
 					output.Rows(all.Users, func(u roster.User) []string {
 						return []string{
-							u.Name, u.Workspace, cmp.Or(u.Email, "-"), scopesText(u.Scopes), userState(u), output.Since(u.AddedAt),
+							u.Name, u.Workspace, cmp.Or(u.Email, "-"), scopesText(u.Scopes), userState(u), u.Source,
+							output.Since(u.AddedAt),
 						}
 					}))
 			})
@@ -140,6 +141,7 @@ func printUser(w output.Printer, u roster.User) {
 		{"scopes", scopesText(u.Scopes)},
 		{"limits", strings.Join(limits, " ")},
 		{"state", userState(u)},
+		{"source", u.From()},
 		{"added", output.Since(u.AddedAt)},
 	} {
 		w.Print("%-10s %s", row[0], cmp.Or(row[1], "none"))

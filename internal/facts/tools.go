@@ -142,6 +142,12 @@ func classOf(tool, toolset string) (does Does, name string, known bool) {
 	return Other, rest, false
 }
 
+// ClassOf is what a tool does as far as its name tells.
+func ClassOf(tool string) Does {
+	does, _, _ := classOf(tool, "")
+	return does
+}
+
 // Prose are the arguments of a tool that say in words what it is about to do and change nothing in it,
 // such as the description of a shell command. Models write them anew each time.
 func Prose(tool string) []string {

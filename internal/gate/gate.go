@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"signalbox/internal/behalf"
 	"signalbox/internal/id"
 	"signalbox/internal/ledger"
 	"signalbox/internal/roster"
@@ -70,6 +71,7 @@ type Opening struct {
 	Agent     string `json:"agent"` // the agent's id
 	AgentName string `json:"agent_name"`
 	Requester string `json:"requester"` // the actor who asked, and may not approve
+	behalf.Of        // on whose behalf
 	Origin    Origin `json:"origin"`
 	Risk      string `json:"risk"`
 	Shown     Shown  `json:"shown"`
@@ -111,6 +113,7 @@ type Gate struct {
 	Workspace      string     `json:"workspace"`
 	Project        string     `json:"project"`
 	Agent          string     `json:"agent"` // its name
+	behalf.Of                 // on whose behalf; people are told with the facts
 	Origin         Origin     `json:"origin"`
 	Title          string     `json:"title"`
 	Summary        string     `json:"summary"`
@@ -168,7 +171,7 @@ func (g *Gate) fill(e *ledger.Entry) error {
 	o := &g.opening
 	g.opened, g.ID, g.Workspace, g.Trace = e.Seq, e.Subject, e.Workspace, e.Trace
 	g.OpenedAt, g.ExpiresAt = e.At, o.expiry(e)
-	g.Project = o.Project
+	g.Project, g.Of = o.Project, o.Of
 	g.Agent, g.Origin, g.Risk, g.ActionDigest = o.AgentName, o.Origin, o.Risk, o.Digest
 	if g.ActionDigest == "" {
 		var stored struct {
@@ -195,6 +198,7 @@ type Gates struct {
 	db     *store.DB
 	ledger *ledger.Ledger
 	roster *roster.Roster
+	index  *behalf.Index
 	log    *slog.Logger
 
 	onResolved   map[string]func(*ledger.Tx, Gate) error
@@ -213,7 +217,7 @@ func New(db *store.DB, l *ledger.Ledger, r *roster.Roster, log *slog.Logger) *Ga
 		return ""
 	}
 	return &Gates{
-		db: db, ledger: l, roster: r, log: log, onResolved: map[string]func(*ledger.Tx, Gate) error{},
+		db: db, ledger: l, roster: r, index: behalf.New(db, l, r), log: log, onResolved: map[string]func(*ledger.Tx, Gate) error{},
 		waiters: l.Waiters(resolved),
 	}
 }

@@ -6,9 +6,11 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
+	"signalbox/internal/behalf"
 	"signalbox/internal/passkey"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
@@ -45,12 +47,12 @@ type (
 // Routes are the gates' part of the operators' API. Whether an operator may decide
 // is a matter of the gate's rules, so looking is all that the routes ask for.
 func (g *Gates) Routes() []wire.Route {
-	list := append([]wire.Param{
+	list := slices.Concat([]wire.Param{
 		{Name: "status", Meaning: "pending, approved or rejected"},
 		{Name: "workspace", Meaning: "only gates of this workspace"},
 		{Name: "project", Meaning: "only gates of this project"},
 		{Name: "agent", Meaning: "only gates of the agent with this name or id"},
-	}, wire.PageParams...)
+	}, behalf.UserParams, wire.PageParams)
 	return []wire.Route{
 		{
 			Method: "GET", Path: "/ops/gates", Summary: "List gates: those that wait by risk, others the newest first",
@@ -89,8 +91,12 @@ func (g *Gates) Routes() []wire.Route {
 
 func (g *Gates) getGates(r *http.Request, p wire.Paging) (GatePage, error) {
 	q := r.URL.Query()
+	user, claimed, err := behalf.Asked(r)
+	if err != nil {
+		return GatePage{}, err
+	}
 	return g.Page(r.Context(), Selection{
-		Status: q.Get("status"), Workspace: q.Get("workspace"), Project: q.Get("project"), Agent: q.Get("agent"),
+		User: user, Claimed: claimed, Status: q.Get("status"), Workspace: q.Get("workspace"), Project: q.Get("project"), Agent: q.Get("agent"),
 		Cursor: p.Cursor, Limit: p.Limit,
 	})
 }

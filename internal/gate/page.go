@@ -14,6 +14,8 @@ type Selection struct {
 	Workspace string
 	Project   string
 	Agent     string // its name or id
+	User      string // on whose behalf: a name, an id or an e-mail
+	Claimed   bool   // those that only claim to be on behalf of the user, instead
 	Cursor    string // GatePage.Next of the page before
 	Limit     int    // 1 to wire.MaxPage
 }
@@ -36,6 +38,11 @@ func (g *Gates) Page(ctx context.Context, s Selection) (GatePage, error) {
 	f := Filter{Status: status, Workspace: workspace, Project: s.Project}
 	if s.Agent != "" {
 		if f.Agents, err = g.roster.AgentIDs(ctx, workspace, s.Agent); err != nil || len(f.Agents) == 0 {
+			return none, err
+		}
+	}
+	if s.User != "" {
+		if f.For, err = g.index.Keys(ctx, workspace, s.User, s.Claimed); err != nil {
 			return none, err
 		}
 	}

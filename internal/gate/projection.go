@@ -3,6 +3,7 @@ package gate
 import (
 	"time"
 
+	"signalbox/internal/behalf"
 	"signalbox/internal/clock"
 	"signalbox/internal/ledger"
 	"signalbox/internal/passkey"
@@ -25,10 +26,11 @@ const (
 // The bodies of the entries about a gate, whose id is the subject.
 type (
 	voted struct {
-		Operator string `json:"operator"`
-		CastBy   string `json:"cast_by"`
-		Approve  bool   `json:"approve"`
-		Note     string `json:"note"`
+		behalf.Of        // that of the gate
+		Operator  string `json:"operator"`
+		CastBy    string `json:"cast_by"`
+		Approve   bool   `json:"approve"`
+		Note      string `json:"note"`
 		// Modified and Digest are what the decision would carry, and what its caster was shown.
 		Modified wire.Raw `json:"modified,omitzero"`
 		Digest   string   `json:"digest,omitzero"`
@@ -48,16 +50,17 @@ type (
 
 // Resolution is the body of gate.resolved, whose subject is the gate's id.
 type Resolution struct {
-	Opened   int64    `json:"opened"`    // the entry that opened it
-	OpenedAt int64    `json:"opened_at"` // and when that was, in microseconds
-	Project  string   `json:"project"`
-	Agent    string   `json:"agent"` // the id of the agent whose gate it was
-	Risk     string   `json:"risk"`
-	Status   Status   `json:"status"`
-	By       string   `json:"by"`
-	Cause    Cause    `json:"cause"`
-	Note     string   `json:"note"`
-	Modified wire.Raw `json:"modified,omitzero"`
+	behalf.Of          // that of the gate
+	Opened    int64    `json:"opened"`    // the entry that opened it
+	OpenedAt  int64    `json:"opened_at"` // and when that was, in microseconds
+	Project   string   `json:"project"`
+	Agent     string   `json:"agent"` // the id of the agent whose gate it was
+	Risk      string   `json:"risk"`
+	Status    Status   `json:"status"`
+	By        string   `json:"by"`
+	Cause     Cause    `json:"cause"`
+	Note      string   `json:"note"`
+	Modified  wire.Raw `json:"modified,omitzero"`
 }
 
 // Projection is what the entries do to the tables.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"signalbox/internal/behalf"
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/store"
@@ -207,6 +208,8 @@ type Filter struct {
 	Workspace string
 	Project   string
 	Agents    []string // the agents' ids
+	// For are the users on whose behalf they are, as behalf.Index.Keys has them.
+	For []string
 }
 
 // Place is the position of a gate in a listing.
@@ -237,6 +240,7 @@ func (g *Gates) List(ctx context.Context, f Filter, after *Place, limit int) (ga
 		last := gates[limit-1].place()
 		next = &last
 	}
+	gates = slices.DeleteFunc(gates, func(one Gate) bool { return !one.Among(f.For) }) // as their entries say
 	return gates, next, addVotes(gates, g.db.Reading(ctx))
 }
 
@@ -280,12 +284,13 @@ func (g *Gates) workspacesWaiting(ctx context.Context) ([]string, error) {
 ) SELECT workspace FROM has WHERE workspace IS NOT NULL`)
 }
 
-// add adds the conditions on project and agent, which both tables of gates have as columns.
+// add adds the conditions on project, agent and user, by what both tables of gates have as columns.
 func (f Filter) add(where *store.Where, column func(string) string) {
 	if f.Agents != nil {
 		where.In(column("agent"), f.Agents)
 	}
 	where.Equal(column("project"), f.Project)
+	behalf.Among(where, column("opened_seq"), f.For)
 }
 
 // page is the query of a page of gates.

@@ -117,7 +117,7 @@ func (g *Gates) read(tx *ledger.Tx, by roster.Identity, gateID string, b Ballot,
 		return found, operator, v, err
 	}
 	modified, err := found.admit(b)
-	return found, operator, voted{operator.Name, by.Name, b.Approve, b.Note, modified, b.Digest, b.Unseen, b.Assertion}, err
+	return found, operator, voted{found.Of, operator.Name, by.Name, b.Approve, b.Note, modified, b.Digest, b.Unseen, b.Assertion}, err
 }
 
 // maxNote is the longest note, in bytes; it is shown to agents and in chats.
@@ -247,7 +247,7 @@ func (g *Gates) Withdraw(tx *ledger.Tx, workspace, run string) error {
 // has checked that the gate is pending.
 func (g *Gates) resolve(tx *ledger.Tx, found Gate, actor string, r Resolution) error {
 	r.Opened, r.OpenedAt = found.opened, found.OpenedAt.UnixMicro()
-	r.Project, r.Agent, r.Risk = found.Project, found.AgentID(), found.Risk
+	r.Project, r.Agent, r.Risk, r.Of = found.Project, found.AgentID(), found.Risk, found.Of
 	tx.Append(ledger.Event{
 		Workspace: found.Workspace, Kind: "gate.resolved", Actor: actor, Subject: found.ID,
 		Trace: found.Trace, Body: r,

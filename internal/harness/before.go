@@ -45,7 +45,7 @@ func (e *Event) tier() policy.Tier {
 		run = e.metadata().Run
 	}
 	switch {
-	case e.Depth > 0:
+	case e.Depth > 0 || e.Claim.Subagent != "":
 		return policy.Subagent
 	case run != "":
 		return policy.Background
@@ -66,7 +66,7 @@ func (h *Harness) contextOf(ctx context.Context, s *heldStep) ([]gate.Fact, erro
 		all = append([]gate.Fact{{Name: "last prompt", Value: prompt}}, all...)
 	}
 	var steps []string
-	_, _, err := h.walkBack(ctx, ledger.Query{Trace: trace, Kinds: stepKinds, Limit: maxBefore}, maxBeforeBytes,
+	_, _, err := h.core.Ledger.WalkBack(ctx, ledger.Query{Trace: trace, Kinds: stepKinds, Limit: maxBefore}, maxBeforeBytes,
 		func(e *ledger.Entry) error {
 			if step := stepEvent(e); step != nil {
 				seen := step.policyEvent(trace)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"signalbox/internal/harness/knowledge"
+	"signalbox/internal/harness/shape"
 	"signalbox/internal/ledger"
 	"signalbox/internal/policy"
 	"signalbox/internal/roster"
@@ -71,7 +72,7 @@ func (h *Harness) gatherContext(ctx context.Context, who roster.Identity, e *Eve
 	if err != nil {
 		return Answer{}, err
 	}
-	out := &Injected{Facts: []Fact{}}
+	out := &shape.Injected{Facts: []shape.Fact{}}
 	// The best come first, so the first that does not fit ends it: a worse one that happens
 	// to be short should not take its place.
 	for _, k := range found {
@@ -83,9 +84,9 @@ func (h *Harness) gatherContext(ctx context.Context, who roster.Identity, e *Eve
 			source = ""
 		}
 		if k.Path != "" {
-			out.FileContents = append(out.FileContents, File{k.Path, k.Content, k.Score})
+			out.FileContents = append(out.FileContents, shape.File{Path: k.Path, Snippet: k.Content, Relevance: k.Score})
 		} else {
-			out.Facts = append(out.Facts, Fact{k.Content, source, k.Confidence})
+			out.Facts = append(out.Facts, shape.Fact{Content: k.Content, Source: source, Confidence: k.Confidence})
 		}
 	}
 	if left := most - len(found); left > 0 && room > 0 {
@@ -149,8 +150,8 @@ const (
 // both.
 func (h *Harness) recallFacts(ctx context.Context, who roster.Identity, e *Event, question, memory string,
 	most int,
-) ([]Fact, error) {
-	facts := []Fact{}
+) ([]shape.Fact, error) {
+	facts := []shape.Fact{}
 	if memory != episodic {
 		found, err := h.Knowledge.Search(ctx, who.Workspace, question, most)
 		if err != nil {
@@ -161,7 +162,7 @@ func (h *Harness) recallFacts(ctx context.Context, who roster.Identity, e *Event
 			if source == "" {
 				source = k.Path
 			}
-			facts = append(facts, Fact{k.Content, source, k.Confidence})
+			facts = append(facts, shape.Fact{Content: k.Content, Source: source, Confidence: k.Confidence})
 		}
 	}
 	if memory == semantic || len(facts) >= most {
@@ -183,20 +184,20 @@ const (
 // memory is a fact from a session's own events, with how many words of the question it
 // has.
 type memory struct {
-	fact Fact
+	fact shape.Fact
 	hits int
 }
 
 // searchSession searches the session's own notifications for the words of a question,
 // best first. An agent said it, so its confidence is one half. It reads only the trace
 // of this agent and session, so nothing leaks between agents.
-func (h *Harness) searchSession(ctx context.Context, who roster.Identity, e *Event, question string, most int) ([]Fact,
+func (h *Harness) searchSession(ctx context.Context, who roster.Identity, e *Event, question string, most int) ([]shape.Fact,
 	error,
 ) {
 	key, words := keyOf(e.Session), knowledge.Keywords(question)
 	var all []memory
 	q := ledger.Query{Trace: traceOf(who.ID, key), Kinds: []string{kindNoted, kindReported}, Limit: maxRemembered}
-	_, _, err := h.walkBack(ctx, q, maxRememberedBytes, func(entry *ledger.Entry) error {
+	_, _, err := h.core.Ledger.WalkBack(ctx, q, maxRememberedBytes, func(entry *ledger.Entry) error {
 		if entry.Body == nil {
 			return nil // it was erased
 		}
@@ -215,7 +216,7 @@ func (h *Harness) searchSession(ctx context.Context, who roster.Identity, e *Eve
 		return nil, err
 	}
 	slices.SortStableFunc(all, func(a, b memory) int { return b.hits - a.hits })
-	facts := []Fact{}
+	facts := []shape.Fact{}
 	for _, m := range all[:min(len(all), most)] {
 		facts = append(facts, m.fact)
 	}
@@ -237,7 +238,7 @@ func (n *note) matchWords(key string, words []string) memory {
 	if len(content) > maxMemory {
 		content = strings.ToValidUTF8(content[:maxMemory], "") + "…"
 	}
-	return memory{Fact{content, "session " + key + ", " + string(n.Type), 0.5}, hits}
+	return memory{shape.Fact{Content: content, Source: "session " + key + ", " + string(n.Type), Confidence: 0.5}, hits}
 }
 
 // detectIntent finds the intent whose keywords occur most in a prompt. If a rule sets

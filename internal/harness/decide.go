@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 
+	"signalbox/internal/harness/external"
 	"signalbox/internal/policy"
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
@@ -155,7 +156,13 @@ func (h *Harness) answerVerdict(ctx context.Context, who roster.Identity, e *Eve
 	byHandler bool, err error,
 ) {
 	if v.Action == policy.Allow && !e.asking && h.Config.Handlers[e.Type] != "" {
-		if answer, err = h.askHandler(ctx, e); err == nil && e.compat {
+		answer, err = external.Ask(ctx, h.calls, h.Config.Handlers[e.Type], string(e.Type), e.Raw)
+		if err == nil {
+			if err = checkAnswer(e.kind, answer); err != nil {
+				err = fmt.Errorf("the handler of %s: %w", e.Type, err)
+			}
+		}
+		if err == nil && e.compat {
 			answer = e.forA3S(answer)
 		}
 		return answer, true, err

@@ -60,7 +60,7 @@
 // Context and memory come from the workspace's knowledge (package knowledge) and from
 // the session's own notifications (context.go); intents come from keywords (intent.go).
 // A3S Code is recognised and hears what it acts on (compat.go). An external handler may
-// answer a type of event (external.go), after the policy has allowed it.
+// answer a type of event (package external), after the policy has allowed it.
 //
 // The package imports the core and no other protocol.
 package harness

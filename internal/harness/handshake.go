@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"signalbox/internal/harness/shape"
+	"signalbox/internal/harness/spool"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
@@ -33,10 +34,16 @@ func (h *Harness) answerHandshake(ctx context.Context, c *Conn, who roster.Ident
 	h.notes.add(&notification{
 		who: who, session: keyOf(session), info: got["agent_info"], at: h.core.Now().UnixMicro(), kept: true,
 	})
+	var offline *spool.Greeting
+	if got["spool"] != nil { // an extension: the client keeps what it does while we are away
+		if offline, err = h.spools.Greet(ctx, who, got["spool"]); err != nil {
+			return nil, refuse(codeHandler, "Handler error: %s", err.Error())
+		}
+	}
 	result, err := wire.Marshal(greeting{
-		Version: Version,
-		Info:    info{Name: "signalbox", Version: h.Config.Version, Capabilities: capabilities},
-		Config:  limits{h.Config.Timeout.Milliseconds(), h.Config.BatchSize, h.Config.MaxDepth},
+		Version: Version, Spool: offline,
+		Info:   info{Name: "signalbox", Version: h.Config.Version, Capabilities: capabilities},
+		Config: limits{h.Config.Timeout.Milliseconds(), h.Config.BatchSize, h.Config.MaxDepth},
 	})
 	if err != nil {
 		return nil, refuse(codeHandler, "Handler error: %s", err.Error())
@@ -51,6 +58,8 @@ type (
 		Version string `json:"protocol_version"`
 		Info    info   `json:"harness_info"`
 		Config  limits `json:"config"`
+
+		Spool *spool.Greeting `json:"spool,omitzero"`
 	}
 	info struct {
 		Name         string   `json:"name"`

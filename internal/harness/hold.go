@@ -170,9 +170,7 @@ func (h *Harness) settleStep(ctx context.Context, s *heldStep, g *gate.Gate) (wi
 	if err != nil {
 		return nil, err
 	}
-	body := settled{
-		Agent: s.who.ID, Digest: s.asked.Digest, Gate: g.ID, Used: g.Status == gate.Approved, Answer: answer,
-	}
+	body := settled{g.Of, s.who.ID, s.asked.Digest, g.ID, g.Status == gate.Approved, answer}
 	err = h.commit(ctx, func(tx *ledger.Tx) error {
 		record := func() {
 			tx.Append(ledger.Event{
@@ -180,11 +178,17 @@ func (h *Harness) settleStep(ctx context.Context, s *heldStep, g *gate.Gate) (wi
 				Trace: traceOf(s.who.ID, s.session), Body: body,
 			})
 		}
-		if body.Used {
-			return h.core.Gates.Use(tx, s.asked, g, record)
+		if !body.Used {
+			record()
+			return nil
 		}
-		record()
-		return nil
+		if err := s.decision.StillUnder(tx); err != nil {
+			return err
+		}
+		if err := h.core.Gates.Use(tx, s.asked, g, record); err != nil {
+			return err
+		}
+		return h.handOn.Start(ctx, tx, s.decision.By(s.who, s.Event.Session), s.asStep())
 	})
 	if err != nil {
 		return nil, err
@@ -227,13 +231,14 @@ func (s *heldStep) opening() gate.Opening {
 	}
 	e.Read()
 	title := titleOf(s.Type, &e)
-	facts := append(gate.OnBehalf(s.decision.Record.User, s.User), gate.Fact{Name: "event", Value: string(s.Type)},
+	facts := append(gate.OnBehalf(&s.decision.Record, s.User), gate.Fact{Name: "event", Value: string(s.Type)},
 		gate.Fact{Name: "session", Value: s.session})
 	if e.CWD != "" {
 		facts = append(facts, gate.Fact{Name: "folder", Value: e.CWD})
 	}
 	return gate.Opening{
 		Agent: s.who.ID, AgentName: s.who.Name, Requester: s.who.Actor(), Risk: v.Gate.Risk, Digest: s.digest(),
+		Of: s.decision.Record.Behalf(),
 		Origin: gate.Origin{
 			Protocol: Name, Reference: s.session, Run: gate.AskedBy(cmp.Or(s.metadata().Run, s.text("run_id"))),
 		},

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strings"
 
+	"signalbox/internal/behalf"
 	"signalbox/internal/fault"
 	"signalbox/internal/refusal"
 	"signalbox/internal/roster"
@@ -50,7 +51,7 @@ func (h *Harness) Routes() []wire.Route {
 		},
 		{
 			Method: "GET", Path: "/ops/sessions", Summary: "Sessions of agents under the harness, the newest first",
-			Auth: wire.Viewer, Query: page(inWorkspace, agent), Answer: SessionPage{},
+			Auth: wire.Viewer, Query: page(inWorkspace, agent, behalf.UserParams[0]), Answer: SessionPage{},
 			Handle: wire.Answer(http.StatusOK, h.getSessions),
 		},
 		{
@@ -58,14 +59,14 @@ func (h *Harness) Routes() []wire.Route {
 			Summary: "A session: statistics, runs, the task list, the last verification, a timeline", Auth: wire.Viewer,
 			Query: page(inWorkspace, ofAgent), Answer: Session{}, Handle: wire.Answer(http.StatusOK, h.getSession),
 		},
-	}, h.Knowledge.Routes()...)
+	}, append(h.Knowledge.Routes(), h.spools.Routes()...)...)
 }
 
 // sessionFilter reads ?workspace=, ?agent=, ?limit= and ?cursor=.
 func sessionFilter(r *http.Request) (SessionFilter, error) {
 	limit, err := wire.Limit(r)
 	q := r.URL.Query()
-	return SessionFilter{Workspace: q.Get("workspace"), Agent: q.Get("agent"), Cursor: q.Get("cursor"), Limit: limit}, err
+	return SessionFilter{q.Get("workspace"), q.Get("agent"), q.Get("user"), q.Get("cursor"), limit}, err
 }
 
 // getSessions answers GET /ops/sessions.

@@ -49,14 +49,16 @@ func (h *Harness) queueEvent(ctx context.Context, who roster.Identity, e *Event)
 		kept: e.kind.contract,
 	}
 	h.notes.add(n)
+	if e.Type == PostAction {
+		h.handOn.End(ctx, who, e.Session, e.asStep())
+	}
 	if n.kept {
 		h.notes.waitForRoom(ctx)
 	}
 }
 
-// openSession queues the opening of a session that this node has not seen before. It
-// may be queued twice after a restart or on two nodes: the writer opens a session only
-// once.
+// openSession queues the opening of a session that this node has not seen before. It may be queued twice after a
+// restart or on two nodes: the writer opens a session only once.
 func (h *Harness) openSession(who roster.Identity, key string) {
 	if h.notes.firstSeen(who.ID, key) {
 		h.notes.add(&notification{who: who, session: key, at: h.core.Now().UnixMicro(), kept: true})

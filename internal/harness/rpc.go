@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"signalbox/internal/harness/external"
 	"signalbox/internal/harness/shape"
 	"signalbox/internal/wire"
 )
@@ -13,12 +14,9 @@ const (
 	// maxLine is the longest message on a stream, and maxPost that of a POST, in bytes. 2
 	// MiB is the limit of the reference server for a POST, so a client that works there
 	// works here.
-	maxLine = 16 << 20
-	maxPost = 2 << 20
-	// maxNesting is how deep lists and objects may be nested (AHP-6). It is one less than
-	// the limit of the reference client's decoder, so that we accept nothing that it
-	// refuses.
-	maxNesting = 127
+	maxLine    = 16 << 20
+	maxPost    = 2 << 20
+	maxNesting = external.MaxNesting
 )
 
 // The codes of errors. Those from -32700 to -32600 are JSON-RPC's, the others are AHP's

@@ -3,11 +3,15 @@ package harness
 import (
 	"context"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"signalbox/internal/clock"
+	"signalbox/internal/harness/external"
+	"signalbox/internal/harness/handon"
 	"signalbox/internal/harness/knowledge"
+	"signalbox/internal/harness/spool"
 	"signalbox/internal/proc"
 	"signalbox/internal/protocol"
 	"signalbox/internal/refusal"
@@ -19,7 +23,7 @@ import (
 func Protocol() protocol.Protocol {
 	return protocol.Protocol{
 		Name: Name, Label: "Harness", Migrations: Migrations, Projection: Projection(), Readers: Readers(),
-		Said: append([]string{kindSettled, kindOpened, kindNoted, kindReported}, stepKinds...),
+		Said: slices.Concat([]string{kindSettled, kindOpened, kindNoted, kindReported}, stepKinds, spool.Said()),
 	}
 }
 
@@ -84,8 +88,10 @@ type Harness struct {
 	Config
 	Knowledge *knowledge.Base
 
-	core  protocol.Core
-	notes queue
+	core   protocol.Core
+	spools *spool.Spools
+	handOn *handon.Desk
+	notes  queue
 	// unwritten are the sessions that the last write of Run could not write. Only Run uses
 	// it.
 	unwritten  []*session
@@ -111,7 +117,8 @@ func New(core protocol.Core, c Config) *Harness {
 	if c.SocketAgent == "" {
 		c.SocketAgent = "local"
 	}
-	h := &Harness{Config: c, Knowledge: knowledge.New(core.DB, core.Ledger), core: core, calls: handlerClient()}
+	h := &Harness{Config: c, Knowledge: knowledge.New(core.DB, core.Ledger), core: core, calls: external.Client()}
+	h.spools, h.handOn = spool.New(core, Name), handon.New(core)
 	core.Gates.ProveApprovals(Name, readApproval)
 	h.notes.init()
 	return h

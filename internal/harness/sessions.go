@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/harness/spool"
 	"signalbox/internal/ledger"
 	"signalbox/internal/roster"
 	"signalbox/internal/store"
@@ -41,6 +43,9 @@ type Session struct {
 	Next         string      `json:"next,omitempty"`
 }
 
+// Trace is the trace of what happens in the session.
+func (s *Session) Trace() string { return traceOf(s.AgentID, s.ID) }
+
 // Pulse tells whether a session that sends heartbeats is alive.
 type Pulse struct {
 	LastAt  time.Time `json:"last_at"`
@@ -61,7 +66,10 @@ type Statistics struct {
 	Modified int64 `json:"modified"`
 	Deferred int64 `json:"deferred"`
 	Held     int64 `json:"held"` // by a gate
-	Errors   int64 `json:"errors"`
+	// Unsupervised are steps that the client answered by itself, while it could not ask.
+	Unsupervised int64 `json:"unsupervised"`
+
+	Errors int64 `json:"errors"`
 }
 
 // Report is the newest event of a type, and when it arrived.
@@ -132,6 +140,7 @@ func (h *Harness) addNamesAndTimes(ctx context.Context, all []Session) error {
 type SessionFilter struct {
 	Workspace string // "" for the one that the caller is confined to, or the first
 	Agent     string // its name or id; "" for every agent
+	User      string // on whose behalf something was done in it: a name, id or e-mail; "" for everybody
 	Cursor    string // Next of the page before
 	Limit     int    // 1 to wire.MaxPage
 }
@@ -165,16 +174,24 @@ func (h *Harness) Sessions(ctx context.Context, f SessionFilter) (SessionPage, e
 		}
 		where.In("s.agent", ids)
 	}
+	trace := "'" + traceOf("' || s.agent || '", "' || s.session")
+	if err := h.core.Behalf.AmongTraces(ctx, &where, trace, workspace, f.User); err != nil {
+		return page, err
+	}
 	text := "WHERE " + where.String() + " ORDER BY s.opened_seq DESC LIMIT " + where.Mark(f.Limit)
 	all, last, err := h.readSessions(ctx, text, where.Args()...)
 	if err != nil {
 		return page, err
 	}
-	page.Sessions = all
 	if len(all) == f.Limit {
 		page.Next = wire.SeqCursor(last)
 	}
-	return page, nil
+	page.Sessions = slices.DeleteFunc(all, func(s Session) bool {
+		is, failed := h.core.Behalf.InTrace(ctx, workspace, traceOf(s.AgentID, s.ID), f.User)
+		err = cmp.Or(err, failed)
+		return !is
+	})
+	return page, err
 }
 
 // Session reads one session with its reports and a page of its timeline, as far as the caller
@@ -305,7 +322,7 @@ func (h *Harness) countSteps(ctx context.Context, s *Session) (*Statistics, erro
 	out := &Statistics{Errors: s.Errors}
 	for kind, n := range map[string]*int64{
 		kindAllowed: &out.Allowed, kindBlocked: &out.Blocked, kindModified: &out.Modified,
-		kindDeferred: &out.Deferred, kindHeld: &out.Held,
+		kindDeferred: &out.Deferred, kindHeld: &out.Held, spool.KindStep: &out.Unsupervised,
 	} {
 		err := h.core.DB.QueryRow(ctx, "SELECT count(*) FROM "+ledger.EntryTable+" WHERE e.trace = $1 AND e.kind = $2",
 			[]any{traceOf(s.AgentID, s.ID), kind}, n)

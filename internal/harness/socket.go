@@ -130,7 +130,7 @@ func (h *Harness) ServeSocket(ctx context.Context, l net.Listener) error {
 				_ = conn.Close()
 				return
 			}
-			c := h.newConn(TransportSocket, func(ctx context.Context) (roster.Identity, error) { return h.localAgent(ctx, user) })
+			c := h.newConn(TransportSocket, func(ctx context.Context) (roster.Identity, error) { return h.LocalAgent(ctx, user) })
 			c.peer = peer
 			on := refusal.With(context.WithoutCancel(ctx), h.core.Refusals, refusal.Call{Source: "unix", Name: "AHP"})
 			h.serve(wire.WithStop(on, ctx), c, newLines(conn))
@@ -157,10 +157,10 @@ func (h *Harness) checkPeer(conn net.Conn) (peer proc.Peer, user string, err err
 	return peer, strconv.Itoa(peer.UID), nil
 }
 
-// localAgent is the agent that connections to the Unix socket act as; user is the number of another user than
+// LocalAgent is the agent that connections to the Unix socket act as; user is the number of another user than
 // the server's. It is added on first use, so that it can be suspended, limited and named in rules like any
 // other.
-func (h *Harness) localAgent(ctx context.Context, user string) (roster.Identity, error) {
+func (h *Harness) LocalAgent(ctx context.Context, user string) (roster.Identity, error) {
 	name := h.Config.SocketAgent
 	if user != "" {
 		name += "-" + user

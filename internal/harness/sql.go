@@ -2,11 +2,14 @@ package harness
 
 import (
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
+	"signalbox/internal/behalf"
 	"signalbox/internal/gate"
 	"signalbox/internal/harness/knowledge"
+	"signalbox/internal/harness/spool"
 	"signalbox/internal/ledger"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
@@ -75,7 +78,7 @@ CREATE INDEX knowledge_word_id ON knowledge_word (id);
 INSERT INTO gate_approval (agent, key, digest, gate, good_for, uses, until_at)
 SELECT agent, 'ahp:' || session, digest, gate, good_for, CASE WHEN NOT once THEN -1 WHEN used THEN 0 ELSE 1 END, 0 FROM harness_gate;
 DROP TABLE harness_gate;
-`}}
+`, spool.Migration}}
 
 // The kinds of entries. They are stored: a kind is never renamed, and its meaning never
 // changes.
@@ -100,10 +103,11 @@ var stepKinds = []string{kindAllowed, kindBlocked, kindModified, kindDeferred, k
 func Projection() ledger.Projection {
 	p := ledger.Projection{
 		Name: "harness",
-		Tables: append(ledger.Tables("harness_session (agent, session)", "harness_report (agent, session, type, run_id)"),
-			knowledge.Tables()...),
+		Tables: slices.Concat(ledger.Tables("harness_session (agent, session)", "harness_report (agent, session, type, run_id)"),
+			knowledge.Tables(), spool.Tables()),
 		Apply: knowledge.Apply(),
 	}
+	maps.Copy(p.Apply, spool.Apply())
 	maps.Copy(p.Apply, map[string]ledger.Apply{
 		kindHeld: ledger.ApplyBody(applyHeld), kindSettled: ledger.ApplyBody(applySettled),
 		kindOpened: ledger.ApplyBody(applyOpened), kindReported: ledger.TryBody(applyReported),
@@ -118,11 +122,12 @@ func applyHeld(tx *store.Tx, e *ledger.Entry, b *step) {
 
 // settled is the body of step.settled: the outcome of a gate as it was answered.
 type settled struct {
-	Agent  string   `json:"agent"`
-	Digest string   `json:"digest"`
-	Gate   string   `json:"gate"`
-	Used   bool     `json:"used"` // the approval is used up
-	Answer wire.Raw `json:"answer"`
+	behalf.Of          // that of the gate
+	Agent     string   `json:"agent"`
+	Digest    string   `json:"digest"`
+	Gate      string   `json:"gate"`
+	Used      bool     `json:"used"` // the approval is used up
+	Answer    wire.Raw `json:"answer"`
 }
 
 // applySettled takes one use from the approval, if the outcome was an approval.

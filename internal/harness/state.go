@@ -13,6 +13,7 @@ import (
 
 	"signalbox/internal/facts"
 	"signalbox/internal/gate"
+	"signalbox/internal/harness/handon"
 	"signalbox/internal/policy"
 	"signalbox/internal/wire"
 )
@@ -140,8 +141,8 @@ func (e *Event) policyEvent(trace string) policy.Event {
 	return policy.Event{
 		Point: e.kind.point, Protocol: Name, Kind: string(e.Type), Depth: e.Depth, Session: e.Session, Trace: trace,
 		Tool: e.tool(), CWD: e.text("working_directory", "cwd"), Model: e.text("model_name", "model"),
-		Provider: e.text("model_provider"), Run: e.text("run_id"),
-		Text: e.question(), QueryType: e.query, User: e.User, Tier: e.tier(), Fill: e.fillData,
+		Provider: e.text("model_provider"), Run: e.text("run_id"), Tier: e.tier(), Fill: e.fillData,
+		Text: e.question(), QueryType: e.query, User: e.User, UserToken: e.UserToken, Workspace: e.Workspace, Claim: e.Claim,
 	}
 }
 
@@ -195,6 +196,11 @@ func sessionOf(trace, agentID string) string { return strings.TrimPrefix(trace, 
 // one.
 func (e *Event) subject() string { return keyOf(cmp.Or(e.tool(), string(e.Type))) }
 
+// asStep is the event as far as it tells of a subagent.
+func (e *Event) asStep() handon.Step {
+	return handon.Step{Acts: e.Type == PreAction, Tool: e.tool(), Arguments: e.arguments, Metadata: e.meta}
+}
+
 // tool is the name of the tool. The document has tool_name, A3S Code sends tool.
 func (e *Event) tool() string { return e.text("tool_name", "tool") }
 
@@ -203,7 +209,7 @@ func (e *Event) tool() string { return e.text("tool_name", "tool") }
 // other metadata and context are not part of it, since they differ when an agent asks for the
 // same again (AHP-42).
 func (e *Event) digest() string {
-	return digestOf([]byte(e.Type), []byte{0}, wire.Canonical(e.Payload), gate.ForUser(e.User))
+	return digestOf([]byte(e.Type), []byte{0}, wire.Canonical(e.Payload), gate.ForUser(e.Named))
 }
 
 // actKey is what an approval is found by (AHP-41): the digest without what a tool only says in words, such
@@ -224,7 +230,7 @@ func (e *Event) actKey() string {
 		members["arguments"], _ = wire.Marshal(arguments) // what was read from JSON can be written
 	}
 	payload, _ := wire.Marshal(members)
-	return digestOf([]byte(e.Type), []byte{0}, wire.Canonical(payload), gate.ForUser(e.User))
+	return digestOf([]byte(e.Type), []byte{0}, wire.Canonical(payload), gate.ForUser(e.Named))
 }
 
 // digestOf is the SHA-256 of the parts, in hexadecimal. Callers put a separator between

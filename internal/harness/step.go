@@ -3,9 +3,11 @@ package harness
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strconv"
 	"time"
 
+	"signalbox/internal/harness/spool"
 	"signalbox/internal/ledger"
 	"signalbox/internal/policy"
 	"signalbox/internal/roster"
@@ -83,7 +85,10 @@ func (h *Harness) recordStep(ctx context.Context, who roster.Identity, e *Event,
 			Workspace: who.Workspace, Kind: kind, Actor: who.Actor(), Subject: e.subject(),
 			Trace: traceOf(who.ID, keyOf(e.Session)), Body: body,
 		})
-		return nil
+		if kind != kindOf(policy.Allow) && kind != kindOf(policy.Modify) {
+			return nil
+		}
+		return h.handOn.Start(ctx, tx, d.By(who, e.Session), e.asStep())
 	})
 }
 
@@ -141,6 +146,7 @@ func Readers() map[string]rulebook.Reader {
 		readers[kind] = readDecision
 	}
 	readers[kindNoted] = readUsage
+	maps.Copy(readers, spool.Readers())
 	return readers
 }
 

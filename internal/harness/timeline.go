@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"signalbox/internal/harness/spool"
 	"signalbox/internal/ledger"
 	"signalbox/internal/wire"
 )
@@ -23,6 +24,8 @@ type Moment struct {
 	Answer  wire.Raw  `json:"answer,omitzero"`
 	Event   wire.Raw  `json:"event,omitzero"`
 	Dropped int64     `json:"dropped,omitempty"`
+	// Unsupervised is set if the client answered by itself, while it could not ask.
+	Unsupervised *spool.Shown `json:"unsupervised,omitempty"`
 }
 
 // readTimeline reads a page of what happened in a session, newest first.
@@ -30,7 +33,7 @@ func (h *Harness) readTimeline(ctx context.Context, s *Session, before int64, li
 	err error,
 ) {
 	all = []Moment{}
-	last, more, err := h.walkBack(ctx, ledger.Query{Trace: traceOf(s.AgentID, s.ID), UpTo: before - 1, Limit: limit},
+	last, more, err := h.core.Ledger.WalkBack(ctx, ledger.Query{Trace: traceOf(s.AgentID, s.ID), UpTo: before - 1, Limit: limit},
 		maxTimeline, func(e *ledger.Entry) error {
 			moments, err := momentsOf(e)
 			all = append(all, moments...)
@@ -42,40 +45,9 @@ func (h *Harness) readTimeline(ctx context.Context, s *Session, before int64, li
 	return all, next, err
 }
 
-const (
-	// maxTimeline is how many bytes of bodies one page of a timeline reads. A page may
-	// therefore be shorter than its limit; next says whether there is more.
-	maxTimeline = 8 << 20
-	// atOnce is how many entries are read at once: a body may be as large as a message.
-	atOnce = 4
-)
-
-// walkBack hands entries to look, newest first, until it has as many as the query's
-// limit or so many bytes. It returns the last entry it has seen, and whether there may
-// be more.
-func (h *Harness) walkBack(ctx context.Context, q ledger.Query, bytes int, look func(*ledger.Entry) error) (last int64,
-	more bool, err error,
-) {
-	q.Newest = true
-	for left := q.Limit; left > 0 && bytes > 0; {
-		q.Limit = min(left, atOnce)
-		entries, err := h.core.Ledger.Entries(ctx, q)
-		if err != nil {
-			return last, false, err
-		}
-		for _, e := range slices.Backward(entries) {
-			if err := look(&e); err != nil {
-				return last, false, err
-			}
-			last, bytes, left = e.Seq, bytes-len(e.Body), left-1
-		}
-		if len(entries) < q.Limit || last == 1 {
-			return last, false, nil
-		}
-		q.UpTo = last - 1
-	}
-	return last, true, nil
-}
+// maxTimeline is how many bytes of bodies one page of a timeline reads. A page may
+// therefore be shorter than its limit; next says whether there is more.
+const maxTimeline = 8 << 20
 
 // momentsOf are the moments that an entry holds, newest first. An erased entry is one
 // moment without content: that something happened stays visible.
@@ -111,6 +83,12 @@ func momentsOf(e *ledger.Entry) ([]Moment, error) {
 			return nil, err
 		}
 		m.Type, m.Gate, m.Rule, m.Answer, m.Event = b.Type, b.Gate, b.Decision.Rule, b.Answer, b.Event
+	case e.Kind == spool.KindStep:
+		var b spool.Unsupervised
+		if err := e.Decode(&b); err != nil {
+			return nil, err
+		}
+		m.Type, m.Event, m.Unsupervised = Type(b.Type), b.Event, b.Shown()
 	case strings.HasPrefix(e.Kind, "gate."):
 		m.Gate = e.Subject
 	}

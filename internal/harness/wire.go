@@ -1,9 +1,9 @@
 package harness
 
 import (
-	"strconv"
 	"strings"
 
+	"signalbox/internal/behalf"
 	"signalbox/internal/harness/shape"
 	"signalbox/internal/policy"
 	"signalbox/internal/wire"
@@ -52,18 +52,17 @@ const (
 	Verification      Type = "verification"
 )
 
-// Event is one event as the agent sent it. parseEvent or parseQuery makes it, one
-// goroutine handles it, and it ends with the answer; Raw is what the ledger keeps.
-// AgentID is what the agent calls itself, and nothing is decided by it (AHP-8). Its
-// texts and members share memory with the message.
+// Event is one event as the agent sent it. parseEvent or parseQuery makes it, one goroutine handles it, and it ends
+// with the answer; Raw is what the ledger keeps: all but a user's token. AgentID is what the agent calls itself, and
+// nothing is decided by it (AHP-8). Its texts and members share memory with the message.
 type Event struct {
-	Type    Type
-	Session string
-	AgentID string
-	User    string // on whose behalf, as metadata.user claims
-	Depth   int64
-	Payload wire.Raw
-	Raw     wire.Raw // all of it
+	Type         Type
+	Session      string
+	AgentID      string
+	behalf.Named // on whose behalf, as metadata claims
+	Depth        int64
+	Payload      wire.Raw
+	Raw          wire.Raw // all of it
 
 	kind    *kind
 	compat  bool                // its client is A3S Code
@@ -116,8 +115,8 @@ func parseEvent(raw wire.Raw, inside []map[string]wire.Raw) (*Event, error) {
 	}
 	e.Session, _ = wire.Text(got["session_id"])
 	e.AgentID, _ = wire.Text(got["agent_id"])
-	e.User = wire.TextIn(got["metadata"], "user")
-	e.Depth, _ = strconv.ParseInt(string(got["depth"]), 10, 64)
+	e.Named, e.Depth = behalf.At(got["metadata"], got["depth"])
+	e.Raw = e.Hide(raw)
 	return e, nil
 }
 
@@ -132,7 +131,8 @@ func parseQuery(raw wire.Raw) (*Event, error) {
 	e.query, _ = wire.Text(got["query_type"])
 	e.Session, _ = wire.Text(got["session_id"])
 	e.AgentID, _ = wire.Text(got["agent_id"])
-	e.User = wire.TextIn(got["metadata"], "user")
+	e.Named = behalf.In(got["metadata"])
+	e.Raw = e.Hide(raw)
 	if e.Payload.Kind() == '{' {
 		e.members, err = wire.Members(e.Payload)
 	}
@@ -164,41 +164,20 @@ func (e *Event) inside(name string) map[string]wire.Raw {
 // members that they do not know, so one answer may carry members for two decoders
 // (AHP-37).
 type Answer struct {
-	Decision         string         `json:"decision"`
-	Reason           string         `json:"reason,omitzero"`
-	ModifiedPayload  wire.Raw       `json:"modified_payload,omitzero"`
-	RetryAfterMS     *int64         `json:"retry_after_ms,omitzero"`
-	EscalationTarget string         `json:"escalation_target,omitzero"`
-	DetectedIntent   string         `json:"detected_intent,omitzero"`
-	Confidence       *float64       `json:"confidence,omitzero"`
-	InjectedContext  *Injected      `json:"injected_context,omitzero"`
-	InjectedFacts    []Fact         `json:"injected_facts,omitzero"`
-	SelectedStrategy wire.Raw       `json:"selected_strategy,omitzero"`
-	ModifiedTask     string         `json:"modified_task,omitzero"`
-	Hints            []string       `json:"hints,omitzero"`
-	ScopeHints       []string       `json:"scope_hints,omitzero"`
-	Metadata         map[string]any `json:"metadata,omitzero"`
-}
-
-// Injected is the context with which context_perception is answered.
-type Injected struct {
-	Facts        []Fact   `json:"facts"`
-	FileContents []File   `json:"file_contents,omitzero"`
-	Knowledge    []string `json:"knowledge,omitzero"`
-}
-
-// Fact is a piece of knowledge, where it is from, and how certain it is, from 0 to 1.
-type Fact struct {
-	Content    string  `json:"content"`
-	Source     string  `json:"source"`
-	Confidence float64 `json:"confidence"`
-}
-
-// File is a snippet of a file, with how well it answers the question.
-type File struct {
-	Path      string  `json:"path"`
-	Snippet   string  `json:"snippet"`
-	Relevance float64 `json:"relevance_score"`
+	Decision         string          `json:"decision"`
+	Reason           string          `json:"reason,omitzero"`
+	ModifiedPayload  wire.Raw        `json:"modified_payload,omitzero"`
+	RetryAfterMS     *int64          `json:"retry_after_ms,omitzero"`
+	EscalationTarget string          `json:"escalation_target,omitzero"`
+	DetectedIntent   string          `json:"detected_intent,omitzero"`
+	Confidence       *float64        `json:"confidence,omitzero"`
+	InjectedContext  *shape.Injected `json:"injected_context,omitzero"`
+	InjectedFacts    []shape.Fact    `json:"injected_facts,omitzero"`
+	SelectedStrategy wire.Raw        `json:"selected_strategy,omitzero"`
+	ModifiedTask     string          `json:"modified_task,omitzero"`
+	Hints            []string        `json:"hints,omitzero"`
+	ScopeHints       []string        `json:"scope_hints,omitzero"`
+	Metadata         map[string]any  `json:"metadata,omitzero"`
 }
 
 // encode writes an answer with the members that a rule sets. If a rule has set any, the

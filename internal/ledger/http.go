@@ -67,22 +67,10 @@ func (e *Entry) View() EntryView {
 	return v
 }
 
-// Routes are the ledger's part of the HTTP surface.
+// Routes are the ledger's part of the HTTP surface. Entries are listed by package behalf, which finds them by user, too.
 func (l *Ledger) Routes() []wire.Route {
-	filters := []wire.Param{
-		{Name: "workspace", Meaning: "only entries of this workspace"},
-		{Name: "kind", Meaning: "only entries of this kind; several with commas between them"},
-		{Name: "subject", Meaning: "only entries about this id"},
-		{Name: "trace", Meaning: "only entries of this trace"},
-	}
 	after := wire.Param{Name: "after", Meaning: "only entries with a greater sequence number", Number: true}
-	limit := wire.Param{Name: "limit", Meaning: "how many at the most, 1 to 1000; 100 when absent", Number: true}
-	newest := wire.Param{Name: "newest", Meaning: "1 for the last entries instead of the first"}
 	return []wire.Route{
-		{
-			Method: "GET", Path: "/ops/ledger", Summary: "Read entries, in order", Auth: wire.Viewer,
-			Query: append([]wire.Param{after, limit, newest}, filters...), Answer: EntryPage{}, Handle: l.getEntries,
-		},
 		{
 			Method: "GET", Path: "/ops/ledger/{seq}", Summary: "Read one entry", Auth: wire.Viewer, Answer: EntryView{},
 			Handle: l.getEntry,
@@ -129,31 +117,6 @@ func (l *Ledger) Routes() []wire.Route {
 			Auth: wire.Viewer, Media: "application/octet-stream", Handle: l.getBundle,
 		},
 	}
-}
-
-func (l *Ledger) getEntries(w http.ResponseWriter, r *http.Request) error {
-	after, err := wire.Number(r, "after", 0)
-	if err != nil {
-		return err
-	}
-	limit, err := wire.Limit(r)
-	if err != nil {
-		return err
-	}
-	q := r.URL.Query()
-	if n := q.Get("newest"); n != "" && n != "0" && n != "1" {
-		return fault.New(fault.InvalidRequest, "The parameter newest should be 1 or 0, and is %.40q.", n).About("newest")
-	}
-	page, err := l.List(r.Context(), Query{
-		After: after, Limit: limit, Newest: q.Get("newest") == "1",
-		Workspace: q.Get("workspace"), Kinds: strings.FieldsFunc(q.Get("kind"), func(c rune) bool {
-			return c == ','
-		}), Subject: q.Get("subject"), Trace: q.Get("trace"),
-	})
-	if err != nil {
-		return err
-	}
-	return wire.Reply(w, http.StatusOK, page)
 }
 
 func (l *Ledger) getEntry(w http.ResponseWriter, r *http.Request) error {

@@ -250,3 +250,33 @@ func gap(want, got int64) error {
 		"Entry %d of the ledger is missing, and entry %d follows in its place: rows were removed from the database "+
 			"or changed. Restore the database from a backup.", want, got)
 }
+
+// atOnce is how many entries WalkBack reads at once: a body may be as large as a message.
+const atOnce = 4
+
+// WalkBack hands entries to look, newest first, until it has as many as the query's
+// limit or so many bytes. It returns the last entry it has seen, and whether there may
+// be more.
+func (l *Ledger) WalkBack(ctx context.Context, q Query, bytes int, look func(*Entry) error) (last int64, more bool,
+	err error,
+) {
+	q.Newest = true
+	for left := q.Limit; left > 0 && bytes > 0; {
+		q.Limit = min(left, atOnce)
+		entries, err := l.Entries(ctx, q)
+		if err != nil {
+			return last, false, err
+		}
+		for _, e := range slices.Backward(entries) {
+			if err := look(&e); err != nil {
+				return last, false, err
+			}
+			last, bytes, left = e.Seq, bytes-len(e.Body), left-1
+		}
+		if len(entries) < q.Limit || last == 1 {
+			return last, false, nil
+		}
+		q.UpTo = last - 1
+	}
+	return last, true, nil
+}

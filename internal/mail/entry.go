@@ -2,6 +2,8 @@ package mail
 
 import (
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/errand"
+	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/wire"
 )
@@ -48,12 +50,21 @@ type Meta struct {
 	Quarantine string `json:"quarantine,omitzero"`
 	Gate       string `json:"gate,omitzero"`
 	// PayloadSHA256 proves what the payload was after it has been erased.
-	PayloadSHA256 string   `json:"payload_sha256"`
-	Attachments   []string `json:"attachments,omitempty"`
-	AttachedUntil int64    `json:"attached_until,omitzero"` // microseconds
-	Pin           string   `json:"pin,omitzero"`            // fingerprint of a foreign sender's key (MSG-82)
-	Unpin         string   `json:"unpin,omitzero"`          // the fingerprint that it replaces
-	At            int64    `json:"at,omitzero"`             // microseconds, with Pin
+	PayloadSHA256 string        `json:"payload_sha256"`
+	Attachments   []string      `json:"attachments,omitempty"`
+	AttachedUntil int64         `json:"attached_until,omitzero"` // microseconds
+	Pin           string        `json:"pin,omitzero"`            // fingerprint of a foreign sender's key (MSG-82)
+	Unpin         string        `json:"unpin,omitzero"`          // the fingerprint that it replaces
+	At            int64         `json:"at,omitzero"`             // microseconds, with Pin
+	Hands         *errand.Terms `json:"hands_on,omitzero"`       // to the recipient, nil for nothing
+}
+
+// errand is what the message asks for.
+func (m *Meta) errand(sender roster.Identity) errand.Message {
+	return errand.Message{
+		ID: m.Envelope.ID, Kind: m.Kind, InReplyTo: m.Envelope.InReplyTo, Sender: sender, Recipient: m.Recipient,
+		Terms: m.Hands,
+	}
 }
 
 // routed is the body of message.routed. The payload is last and is spliced in byte for byte

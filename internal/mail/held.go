@@ -11,6 +11,7 @@ import (
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/errand"
 	"signalbox/internal/mail/federation"
 	"signalbox/internal/roster"
 )
@@ -31,12 +32,12 @@ func (m *Mail) hold(ctx context.Context, l *letter, rules gate.Rules, risk, rule
 	}
 	// All that will be delivered is shown: it is the text that is in doubt.
 	opening := gate.Opening{
-		Project: "mail", Agent: l.sender.ID, AgentName: l.sender.Name, Requester: l.sender.Actor(), Risk: risk,
+		Project: "mail", Of: l.decision.Record.Behalf(), Agent: l.sender.ID, AgentName: l.sender.Name, Requester: l.sender.Actor(), Risk: risk,
 		Origin: gate.Origin{Protocol: Name, Reference: id}, Rules: rules, Digest: l.meta.PayloadSHA256,
 		Shown: gate.Shown{
-			Title: firstLine("Message to "+l.to.String()+": "+l.Subject, 120), Summary: l.Text,
+			Title: amp.FirstLine("Message to "+l.to.String()+": "+l.Subject, 120), Summary: l.Text,
 			ProposedAction: "Deliver the message to " + l.to.String(), Rule: rule, Reason: reason,
-			Facts: append(gate.OnBehalf(l.decision.Record.User, ""), []gate.Fact{
+			Facts: append(gate.OnBehalf(&l.decision.Record, l.Named.User), []gate.Fact{
 				{Name: "subject", Value: l.Subject},
 				{Name: "from", Value: l.sender.Address},
 				{Name: "trust", Value: string(l.trust)},
@@ -107,6 +108,11 @@ func (m *Mail) applyDecision(tx *ledger.Tx, g gate.Gate) error {
 		Workspace: g.Workspace, Kind: kind, Actor: "system", Subject: g.Origin.Reference,
 		Trace: g.Trace, Body: b,
 	})
+	if kind == kindReleased && !remote {
+		if err := m.handOnReleased(tx, b.Seq); err != nil {
+			return err
+		}
+	}
 	// Released mail takes the same ways as sent mail: to another server, to a webhook, or to a poll.
 	if remote && kind == kindReleased {
 		l := &letter{workspace: g.Workspace, remote: target}
@@ -118,4 +124,15 @@ func (m *Mail) applyDecision(tx *ledger.Tx, g gate.Gate) error {
 		return m.queueWebhook(tx, recipient, g.Origin.Reference, thread)
 	}
 	return nil
+}
+
+// handOnReleased hands on what a message asks for that was held until now.
+func (m *Mail) handOnReleased(tx *ledger.Tx, seq int64) error {
+	e, err := tx.Prover().At(seq)
+	var b routed
+	if err := cmp.Or(err, e.Decode(&b)); err != nil {
+		return err
+	}
+	sender := roster.Identity{ID: b.Meta.Sender, Workspace: e.Workspace}
+	return errand.Released(context.Background(), &m.core, tx, b.Meta.errand(sender), b.Decision)
 }

@@ -74,7 +74,7 @@ func (m *Mail) Notify(ctx context.Context, n Notice) error {
 // shortened, and a context that is too large is left out.
 func (m *Mail) compose(n Notice) (*letter, error) {
 	o := &amp.Draft{
-		Subject: firstLine(n.Subject, amp.MaxSubject-1), Priority: "normal", Kind: n.Kind, Text: n.Text,
+		Subject: amp.FirstLine(n.Subject, amp.MaxSubject-1), Priority: "normal", Kind: n.Kind, Text: n.Text,
 		Idem: n.Key,
 	}
 	// Cut at a character, with a mark that something is missing.

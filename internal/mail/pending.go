@@ -11,6 +11,7 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/mail/amp"
 	"signalbox/internal/mail/directory"
+	"signalbox/internal/mail/errand"
 	"signalbox/internal/roster"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
@@ -53,7 +54,10 @@ WHERE q.agent = $1 AND q.place > $2 AND q.expires_at > $3 ORDER BY q.place LIMIT
 			return nil, err
 		}
 		p.place, p.seq, p.ExpiresAt = place, seq, time.UnixMicro(expires)
-		if err := p.prove(prover, agentID, &e); err != nil {
+		if err = p.prove(prover, agentID, &e); err == nil && p.hands {
+			p.Handoff, err = errand.Handed(&m.core, prover, e.Workspace, p.ID, agentID)
+		}
+		if err != nil {
 			return nil, err
 		}
 		page, size = append(page, p), size+row.Size()
@@ -98,7 +102,7 @@ func readPending(e *ledger.Entry) (Pending, error) {
 		Message: amp.Message{Envelope: b.Meta.Envelope, Payload: b.Payload, SenderKey: amp.KeyText(b.Meta.SenderKey)},
 		ID:      e.Subject, QueuedAt: e.At,
 		ExpiresAt: time.UnixMicro(b.Meta.ExpiresAt), Security: s, sender: b.Meta.Sender, receipt: b.Meta.Receipt,
-		recipient: b.Meta.Recipient, held: b.Meta.Quarantine != "",
+		recipient: b.Meta.Recipient, held: b.Meta.Quarantine != "", hands: b.Meta.Hands != nil,
 	}, nil
 }
 

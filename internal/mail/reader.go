@@ -1,6 +1,7 @@
 package mail
 
 import (
+	"signalbox/internal/behalf"
 	"signalbox/internal/ledger"
 	"signalbox/internal/mail/amp"
 	"signalbox/internal/roster"
@@ -39,7 +40,8 @@ func readDecision(e *ledger.Entry) (rulebook.Reading, error) {
 		return reading, err
 	}
 	var payload struct {
-		Message string `json:"message"`
+		Message string   `json:"message"`
+		Context wire.Raw `json:"context"`
 	}
 	if err := wire.UnmarshalPart(b.Payload, &payload); err != nil {
 		return reading, err
@@ -48,7 +50,7 @@ func readDecision(e *ledger.Entry) (rulebook.Reading, error) {
 	l := letter{
 		Draft: &amp.Draft{
 			Kind: b.Meta.Kind, Subject: b.Meta.Envelope.Subject, Text: payload.Message,
-			Priority: b.Meta.Envelope.Priority, Payload: b.Payload,
+			Priority: b.Meta.Envelope.Priority, Payload: b.Payload, Named: behalf.In(payload.Context),
 		},
 		sender: roster.Identity{Address: b.Meta.SenderAddress}, trust: b.Meta.Trust, flags: b.Meta.Flags, meta: b.Meta,
 	}

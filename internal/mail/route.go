@@ -14,6 +14,7 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/mail/amp"
 	"signalbox/internal/mail/directory"
+	"signalbox/internal/mail/errand"
 	"signalbox/internal/mail/federation"
 	"signalbox/internal/mail/injection"
 	"signalbox/internal/policy"
@@ -66,6 +67,10 @@ func (m *Mail) Route(ctx context.Context, who roster.Identity, body []byte) (Ans
 	// before anything is counted against the recipient.
 	l := &letter{Draft: o, sender: who, workspace: who.Workspace}
 	if err := m.address(ctx, l); err != nil {
+		return Answer{}, err
+	}
+	near := l.remote == "" && l.recipient.Workspace == l.workspace
+	if l.meta.Hands, err = errand.Read(o.Kind, o.Handoff, near); err != nil {
 		return Answer{}, err
 	}
 	if err := m.authenticate(l); err != nil {
@@ -265,7 +270,7 @@ AND (sender = $2 OR recipient = $2) ORDER BY seq LIMIT 1`, []any{id, l.sender.ID
 func (l *letter) event() policy.Event {
 	return policy.Event{
 		Point: policy.OnMessage, Protocol: Name, Kind: l.Kind, From: l.sender.Address, To: l.to.String(), Subject: l.Subject,
-		Text:   l.Text,
+		Text: l.Text, User: l.Named.User, Claim: l.Named.Claim,
 		Thread: l.meta.Envelope.ThreadID, Priority: l.Priority, External: l.from.Provider != l.to.Provider,
 		Fill: func(e *policy.Event) {
 			// ForeignData, since rules must see everything that a recipient will see, even what
@@ -296,7 +301,7 @@ func (m *Mail) decide(ctx context.Context, l *letter) (answer Answer, err error)
 // takeDecided does with a message as was decided. The order of the cases is MSG-51: neither the policy nor the scan
 // can undo a refusal of the other. With *rulebook.StaleError nothing was written.
 func (m *Mail) takeDecided(ctx context.Context, l *letter) (Answer, error) {
-	severity := severityOf(l.flags)
+	severity := injection.SeverityOf(l.flags)
 	switch d := l.decision; {
 	case d.Action == policy.Block:
 		return Answer{}, m.recordBlocked(ctx, l, fault.New(fault.Forbidden, "The rule %s refuses this message: %s", d.Rule,
@@ -304,14 +309,14 @@ func (m *Mail) takeDecided(ctx context.Context, l *letter) (Answer, error) {
 	case d.Action == policy.Defer:
 		err := d.Write(ctx, m.core.Ledger, l.sender, l.sender.ID, "")
 		return Answer{}, cmp.Or(err, d.Deferred("the message"))
-	case severity >= Critical:
+	case severity >= injection.Critical:
 		return Answer{}, m.recordBlocked(ctx, l, fault.New(fault.Forbidden,
 			"This message has marks of prompt injection (%s). Rewrite it without them.",
 			strings.Join(l.flags, ", ")).With("injection_flags", l.flags))
 	// A rule's gate comes with its own approvers and expiry; the scan's own hold is below.
 	case d.Action == policy.Gate:
 		return m.hold(ctx, l, gate.RulesOf(d.Gate), d.Gate.Risk, d.Rule, d.Reason)
-	case severity >= High:
+	case severity >= injection.High:
 		// The default approvers: any operator of the workspace.
 		rules := gate.Rules{Expires: quarantineTTL.Microseconds()}
 		return m.hold(ctx, l, rules, "high", "quarantine",

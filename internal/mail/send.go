@@ -11,6 +11,7 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/mail/amp"
 	"signalbox/internal/mail/attachment"
+	"signalbox/internal/mail/errand"
 	"signalbox/internal/mail/hub"
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
@@ -128,10 +129,13 @@ func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
 	var at time.Time
 	err = m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		at = tx.Now()
-		if err := l.store(tx, body); err != nil {
-			return err
+		err := l.store(tx, body)
+		if err == nil {
+			err = errand.Take(ctx, &m.core, tx, l.meta.errand(l.sender), l.decision.By(l.sender, ""))
 		}
 		switch {
+		case err != nil:
+			return err
 		case l.remote != "":
 			return m.queueExport(tx, l)
 		case webhook:
@@ -139,6 +143,7 @@ func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
 		}
 		return nil
 	})
+	m.core.Handoffs.Forget()
 	if err != nil {
 		return Answer{}, err
 	}

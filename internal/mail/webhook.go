@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"signalbox/internal/behalf"
 	"signalbox/internal/deliver"
 	"signalbox/internal/fault"
 	"signalbox/internal/roster"
@@ -48,6 +49,9 @@ func (s webhookSender) Send(ctx context.Context, a deliver.Attempt) deliver.Resu
 	}
 	a.Target, a.Method, a.Payload, a.Secret = profile.WebhookURL, http.MethodPost, body, secret
 	a.Header = map[string]string{"X-AMP-Message-Id": id}
+	if p.Handoff != nil {
+		a.Header[behalf.DelegationHeader] = p.Handoff.Token
+	}
 	r := s.core.Outbox.Post(ctx, a)
 	switch {
 	case r.Verdict == deliver.Succeeded:

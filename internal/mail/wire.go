@@ -2,10 +2,9 @@ package mail
 
 import (
 	"strconv"
-	"strings"
 	"time"
-	"unicode/utf8"
 
+	"signalbox/internal/handoff"
 	"signalbox/internal/mail/amp"
 	"signalbox/internal/wire"
 )
@@ -52,12 +51,14 @@ type Pending struct {
 	QueuedAt  time.Time
 	ExpiresAt time.Time
 	Security  Security
+	Handoff   *handoff.Handed // what it hands on to the recipient, nil for nothing
 
 	place, seq int64  // its place in the queue, and its entry
 	sender     string // the sender's agent id, "" if it is not an agent of ours
 	receipt    bool   // the sender asked for a receipt of the delivery
 	recipient  string // whose queue it belongs into
 	held       bool   // until a gate was approved
+	hands      bool   // work on
 }
 
 // json is the message as a poll or a socket delivers it, with the payload byte for byte.
@@ -70,7 +71,10 @@ func (p *Pending) json() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	local, err := wire.Marshal(map[string]any{"security": p.Security})
+	local, err := wire.Marshal(struct {
+		Security Security        `json:"security"`
+		Handoff  *handoff.Handed `json:"handoff,omitempty"` // beside what is signed
+	}{p.Security, p.Handoff})
 	if err != nil {
 		return nil, err
 	}
@@ -110,13 +114,4 @@ func (p *Page) JSON() ([]byte, error) {
 	out = strconv.AppendInt(out, p.Remaining, 10)
 	out = append(out, `,"next_cursor":"`...)
 	return append(strconv.AppendInt(out, p.Next, 10), `"}`...), nil
-}
-
-// firstLine is the first line of a text, cut to at most so many characters.
-func firstLine(text string, most int) string {
-	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
-	if utf8.RuneCountInString(line) > most {
-		line = string([]rune(line)[:most]) + "…"
-	}
-	return line
 }

@@ -2,15 +2,19 @@ package mcp
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"signalbox/internal/behalf"
+	"signalbox/internal/handoff"
 	"signalbox/internal/mail"
 	"signalbox/internal/refusal"
 	"signalbox/internal/roster"
+	"signalbox/internal/rulebook"
 	"signalbox/internal/signal"
 	"signalbox/internal/task"
 	"signalbox/internal/task/amp"
@@ -23,12 +27,13 @@ type Options struct {
 	// Behind says that others than this machine reach the server, under a name of its own. It turns
 	// off the SDK's check that the Host header is localhost, which guards servers on loopback against
 	// DNS rebinding.
-	Behind  bool // others than this machine reach the server, under a name of its own
-	Roster  *roster.Roster
-	Tasks   *task.Tasks
-	Signals *signal.Signals
-	Mail    *mail.Mail
-	Now     func() time.Time
+	Behind   bool // others than this machine reach the server, under a name of its own
+	Roster   *roster.Roster
+	Handoffs *handoff.Handoffs
+	Tasks    *task.Tasks
+	Signals  *signal.Signals
+	Mail     *mail.Mail
+	Now      func() time.Time
 	// Explain turns an error into what the caller may hear. It logs the ones that are the server's
 	// own fault, because the SDK would not.
 	Explain func(tool string, err error) error
@@ -114,9 +119,17 @@ func (s *server) handle(t tool, schema object) sdk.ToolHandler {
 		}
 		// Rate limits count calls of tools as they count the HTTP calls of the same purpose.
 		_, err := s.Roster.Admit(s.who, t.rate)
+		said := claimsIn(req.Params.Meta)
+		if err == nil {
+			_, err = rulebook.Admit(ctx, s.Roster, s.who, said)
+		}
+		if err == nil { // also for tools about which no rule is asked
+			err = s.Handoffs.Admit(ctx, s.who, said.Claim, said.User)
+		}
 		var out outcome
 		if err == nil {
-			// The SDK makes the context; who calls, and what they may see, is said again.
+			// The SDK makes the context; who calls, what they may see and what they claim is said again.
+			ctx = rulebook.WithClaims(ctx, said)
 			out, err = t.do(wire.WithScope(roster.With(ctx, s.who), s.who.Workspace), args)
 		}
 		if err != nil {
@@ -125,6 +138,24 @@ func (s *server) handle(t tool, schema object) sdk.ToolHandler {
 		}
 		return result(out.text, out.refused), nil
 	}
+}
+
+// claimsIn is what a call of a tool says of itself in _meta. What is there and is no text proves nothing, and is refused
+// like a token that is none.
+func claimsIn(meta sdk.Meta) (c behalf.Named) {
+	c.User, _ = meta["user"].(string)
+	c.Workspace, _ = meta["workspace"].(string)
+	switch given := meta["delegation"].(type) {
+	case nil:
+	case string:
+		c.Claim.Token = given
+	default:
+		c.Claim.Hops = true
+	}
+	if given, there := meta["user_token"]; there && given != nil {
+		c.UserToken = fmt.Sprint(given)
+	}
+	return c
 }
 
 // result is what the model sees: the text, and the same as structured content where it is JSON,

@@ -15,6 +15,7 @@ import (
 	"cel.dev/cel-go/common/types/ref"
 
 	"signalbox/internal/policy/document"
+	"signalbox/internal/policy/offline"
 )
 
 // Limits of an expression. A unit of cost is about one step: a look-up, a comparison,
@@ -47,6 +48,7 @@ type condition struct {
 	counts  []Count
 	guard   guard
 	reads   map[string]bool // see Policy.Reads
+	offline *offline.Names  // nil if it needs the server
 	found   []issue         // what Policy.Check reports
 }
 
@@ -69,7 +71,7 @@ func (l *language) compile(text string, points []Point) (*condition, []issue) {
 			hint = "A value from data may be anything. Compare it, as in event.payload.urgent == true."
 		}
 		issues = append(issues,
-			issue{0, fmt.Sprintf("The expression should be true or false, and is %s.", typeWords(t)), hint})
+			issue{0, fmt.Sprintf("The expression should be true or false, and is %s.", TypeWords(t)), hint})
 	}
 	if len(issues) > 0 {
 		return nil, issues
@@ -81,6 +83,7 @@ func (l *language) compile(text string, points []Point) (*condition, []issue) {
 	}
 	c.found = findImpossible(text, checked.NativeRep(), points)
 	c.guard, c.reads = guardOf(checked.NativeRep().Expr()), readsOf(checked.NativeRep().Expr())
+	c.offline = offline.Read(checked.NativeRep().Expr())
 	rewrite(checked.NativeRep(), l.functions)
 	options := []cel.ProgramOption{cel.EvalOptions(cel.OptOptimize)}
 	if c.loops {
@@ -135,7 +138,7 @@ func inspectList(a *ast.AST, items []ast.Expr, refuse func(e ast.Expr, message, 
 		case first == nil:
 			first = t
 		case t.Kind() != first.Kind():
-			refuse(item, fmt.Sprintf("The list holds %s and %s.", typeWords(first), typeWords(t)),
+			refuse(item, fmt.Sprintf("The list holds %s and %s.", TypeWords(first), TypeWords(t)),
 				"The items of a list should be of one type.")
 			return
 		}

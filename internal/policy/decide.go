@@ -31,7 +31,10 @@ func (p *Policy) Decide(ctx context.Context, in Input) (v Verdict) {
 	if in.Event.facts != nil && in.Event.facts.Unreadable != "" {
 		return Verdict{Action: Block, Rule: UnreadableRule, Reason: in.Event.facts.Unreadable}
 	}
-	if v, missing := p.tools.missing(&in); missing {
+	if v, outside := in.delegation().outside(&in.Event); outside {
+		return v
+	}
+	if v, missing := p.MissingScope(&in); missing {
 		return v
 	}
 	rules := p.byPoint[in.Event.Point]
@@ -47,9 +50,9 @@ func (p *Policy) Decide(ctx context.Context, in Input) (v Verdict) {
 		holds, err := r.when.holds(ctx, vars)
 		switch {
 		case r.shadow && err != nil:
-			shadows = append(shadows, Shadow{r.name, Block, true})
+			shadows = append(shadows, Shadow{Rule: r.name, Action: Block, Failed: true})
 		case r.shadow && holds:
-			shadows = append(shadows, Shadow{r.name, r.verdict.Action, false})
+			shadows = append(shadows, Shadow{Rule: r.name, Action: r.verdict.Action})
 		case r.shadow:
 		case err != nil:
 			return failure(r.name, err)
@@ -76,10 +79,11 @@ func newVariables(in *Input) *variables {
 		recent = in.Counts
 	}
 	return &variables{
-		event:  object{eventType, &in.Event},
-		agent:  object{agentType, &in.Agent},
-		user:   object{userType, &in.User},
-		recent: object{recentType, recent},
-		now:    types.Timestamp{Time: in.Now},
+		event:      object{eventType, &in.Event},
+		agent:      object{agentType, &in.Agent},
+		user:       object{userType, &in.User},
+		delegation: object{delegationType, in.delegation()},
+		recent:     object{recentType, recent},
+		now:        types.Timestamp{Time: in.Now},
 	}
 }

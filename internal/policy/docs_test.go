@@ -31,14 +31,14 @@ func TestThePageAboutPoliciesListsEverythingThatARuleCanName(t *testing.T) {
 		types               bool // the second column has the type
 	}{
 		{"fields of event", "### event", "field", fieldRows("event.", typesOf(eventFields)), true},
+		{"fields of delegation", "### delegation", "field", fieldRows("delegation.", typesOf(delegationFields)), true},
 		{"fields of agent", "### agent", "field", fieldRows("agent.", typesOf(agentFields)), true},
 		{"counters", "### recent", "function", sortedKeys(counters), false},
 		{"functions", "### Functions", "function", functions, false},
 		{"control points", "## Control points", "`on:`", pointNames(Points), false},
 		{"keys of a policy", "## The file", "key", policyKeys, false},
 		{"keys of a rule", "## The file", "key of a rule", ruleKeys, false},
-		{"keys of a gate", "### gate", "key of `gate`", gateKeys, false},
-		{"keys of a test", "## Tests", "key of a test", testKeys, false},
+		{"keys of a gate", "### gate", "key of `gate`", GateKeys, false},
 	} {
 		var got []string
 		for _, row := range tableRows(page, c.heading, c.head) {
@@ -54,7 +54,7 @@ func TestThePageAboutPoliciesListsEverythingThatARuleCanName(t *testing.T) {
 			t.Errorf("%s (-code +page):\n%s", c.what, diff)
 		}
 	}
-	for _, action := range actions {
+	for _, action := range Actions {
 		if !strings.Contains(page, "\n### "+action+"\n") {
 			t.Errorf("the page does not explain then: %s", action)
 		}
@@ -111,5 +111,5 @@ func pageType(t *cel.Type) string {
 	case types.MapKind:
 		return "map" + of(1)
 	}
-	return strings.TrimPrefix(typeWords(t), "a ")
+	return strings.TrimPrefix(TypeWords(t), "a ")
 }

@@ -105,7 +105,7 @@ func (l *language) typeIssues(text string, a *ast.AST, found *cel.Issues) []issu
 var mismatch = regexp.MustCompile(`^expected type '(.*)' but found '(.*)'$`)
 
 // variableNames are what a condition can name.
-var variableNames = []string{"event", "agent", "user", "recent", "now"}
+var variableNames = []string{"event", "agent", "user", "delegation", "recent", "now"}
 
 // unknownName is about a name that is no variable. Most often it is a field without its event.
 func unknownName(name string, offset int) (issue, bool) {
@@ -133,6 +133,8 @@ func unknownField(s ast.SelectExpr, offset int) (issue, bool) {
 		known = sortedKeys(agentFields)
 	case "user":
 		known = sortedKeys(userFields)
+	case "delegation":
+		known = sortedKeys(delegationFields)
 	case "recent":
 		hint := fault.DidYouMean(s.FieldName(), sortedKeys(counters))
 		if _, ok := counters[s.FieldName()]; ok {

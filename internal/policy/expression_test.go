@@ -21,8 +21,8 @@ func TestAMistakeInAnExpressionIsToldWithItsPlaceInside(t *testing.T) {
 		{
 			`event.payload.items.exist(i, i == 1)`,
 			"3:56 There is no function \"exist\". Did you mean \"exists\"?\n" +
-				"3:62 There is no variable \"i\". Choose one of: event, agent, user, recent, now.\n" +
-				"3:65 There is no variable \"i\". Choose one of: event, agent, user, recent, now.",
+				"3:62 There is no variable \"i\". Choose one of: event, agent, user, delegation, recent, now.\n" +
+				"3:65 There is no variable \"i\". Choose one of: event, agent, user, delegation, recent, now.",
 		},
 		{
 			`event.tool == 3`,
@@ -49,7 +49,7 @@ func TestAMistakeInAnExpressionIsToldWithItsPlaceInside(t *testing.T) {
 		{
 			`true && 5`, `3:44 Expected bool, found int. Compare it with something, as in event.tool == "bash".`,
 		},
-		{`event.tool == nulll`, `3:50 There is no variable "nulll". Choose one of: event, agent, user, recent, now.`},
+		{`event.tool == nulll`, `3:50 There is no variable "nulll". Choose one of: event, agent, user, delegation, recent, now.`},
 		{
 			`event.tool == "a".b`,
 			`3:54 Type 'string' does not support field selection. See the list of fields and functions in the ` +

@@ -55,8 +55,8 @@ const ruleCounter = "by_rule"
 func RuleCount(rule string) string { return ruleCounter + "." + rule }
 
 // Scopes narrow a counter to what has the same tool, session or tier as the event, or widen it to all agents of
-// the same user. A counter and its scope are one name, such as actions.tool, in Count, Counts and Recent.
-var Scopes = []string{"session", "tier", "tool", "user"}
+// the same user, or do both. A counter and its scope are one name, such as actions.tool, in Count, Counts and Recent.
+var Scopes = []string{"session", "tier", "tool", "user", "user.tier", "user.tool"}
 
 // lowerASCII changes A to Z alone: other languages have no one lower case, and rules must not
 // depend on a locale.

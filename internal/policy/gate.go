@@ -11,9 +11,9 @@ import (
 // roles that may approve, the least first. Anything else names an operator.
 var roles = []string{"operator", "admin"}
 
-// gateKeys are the keys of gate. docs/policy.md explains them. The last two are older words: window is
+// GateKeys are the keys of gate. docs/policy.md explains them. The last two are older words: window is
 // good_for with any number of uses, single_use is uses: 1.
-var gateKeys = []string{
+var GateKeys = []string{
 	"expires", "on_expiry", "approvers", "quorum", "reject_needs", "remind_after",
 	"escalation", "even_if_undeclared", "uses", "good_for", "risk", "presence", "window", "single_use",
 }
@@ -44,7 +44,7 @@ func (r *reader) gate(n *yaml.Node, points []Point) *GateSpec {
 	if n == nil {
 		return g
 	}
-	f, ok := r.Mapping(n, "gate", gateKeys...)
+	f, ok := r.Mapping(n, "gate", GateKeys...)
 	if !ok {
 		return g
 	}

@@ -224,6 +224,11 @@ func guardedFields() map[string]func(*Input) string {
 			all["user."+name] = func(in *Input) string { return string(f.get(&in.User).(types.String)) }
 		}
 	}
+	for name, f := range delegationFields {
+		if f.typ.Kind() == types.StringKind {
+			all["delegation."+name] = func(in *Input) string { return string(f.get(in.delegation()).(types.String)) }
+		}
+	}
 	return all
 }
 

@@ -20,13 +20,17 @@ import (
 // Input can be decided again. That is why no rule can read a clock, a table or a random
 // number.
 type Input struct {
-	Event  Event     `json:"event"`
-	Agent  Agent     `json:"agent"`
-	User   User      `json:"user,omitzero"`
-	Scopes []string  `json:"scopes,omitzero"` // what user and agent both have, nil for everything
-	Now    time.Time `json:"now"`
-	Counts Counts    `json:"recent,omitempty"` // what recent sees when Recent is nil
-	Recent Recent    `json:"-"`
+	Event Event `json:"event"`
+	Agent Agent `json:"agent"`
+	User  User  `json:"user,omitzero"`
+	// Delegation is the handoff under which it happens, nil for none.
+	Delegation *Delegation `json:"delegation,omitempty"`
+	Scopes     []string    `json:"scopes,omitzero"` // what user, agent and every hop have, nil for everything
+	Now        time.Time   `json:"now"`
+	Counts     Counts      `json:"recent,omitempty"` // what recent sees when Recent is nil
+	Recent     Recent      `json:"-"`
+	// Refused is the verdict about a call that is refused for what it says of itself, before any rule; else nil.
+	Refused *Verdict `json:"-"`
 }
 
 // Event is what happened, in the same words whichever protocol it came through. A protocol
@@ -78,6 +82,14 @@ type Event struct {
 	User           string         `json:"user,omitempty"`
 	Tier           Tier           `json:"tier,omitempty"`
 
+	// UserToken is a token with which a user proves that the agent acts for them, and Workspace the workspace that the
+	// call says it is in, each "" if it has none. Neither is stored: the one is a secret, the other a claim.
+	UserToken string `json:"-"`
+	Workspace string `json:"-"`
+
+	// Claim is what the call says of the handoff under which it happens. It is not stored: a token is a secret.
+	Claim Claim `json:"-"`
+
 	facts   *facts.Facts // see Facts
 	secrets []string     // see Secrets
 	lists   [4]ref.Val   // see pathList
@@ -86,6 +98,22 @@ type Event struct {
 	// when something first asks for it: few rules do, and decoding costs more than
 	// deciding.
 	Fill func(*Event) `json:"-"`
+}
+
+// Claim is what a call says of the handoff under which it happens. A protocol fills it in from its wire, and the
+// rulebook finds out what is true of it.
+type Claim struct {
+	Token string // of a handoff, "" if the call has none
+	Hops  bool   // the call lists hops itself, which prove nothing
+	Depth *int64 // how many agents deep the call says it is, nil if it does not say
+	// Subagent is the id of the subagent inside of the session that makes the call, and SubagentType what kind of
+	// subagent it is, as the hooks of its CLI report them; "" for the session itself.
+	Subagent, SubagentType string
+}
+
+// Empty reports whether the call claims nothing. A depth of 0 is what every event of AHP says.
+func (c *Claim) Empty() bool {
+	return c.Token == "" && !c.Hops && c.Subagent == "" && (c.Depth == nil || *c.Depth == 0)
 }
 
 // Complete decodes the data that is still to be filled in. It must be called before the
@@ -157,11 +185,11 @@ func (e *Event) Secrets() []string {
 		look(text)
 	}
 	for _, data := range []map[string]any{e.Arguments, e.Payload, e.Metadata} {
-		if text, err := encodeData(data); err == nil && len(data) > 0 {
+		if text, err := EncodeData(data); err == nil && len(data) > 0 {
 			look(string(text))
 		}
 	}
-	if text, err := encodeData(e.Artifacts); err == nil && len(e.Artifacts) > 0 {
+	if text, err := EncodeData(e.Artifacts); err == nil && len(e.Artifacts) > 0 {
 		look(string(text))
 	}
 	slices.Sort(kinds)
@@ -223,8 +251,8 @@ func DecodeData(text []byte, into any) error {
 	return d.Decode(into)
 }
 
-// encodeData writes data that DecodeData reads.
-func encodeData(v any) ([]byte, error) { return json.Marshal(v) }
+// EncodeData writes data that DecodeData reads.
+func EncodeData(v any) ([]byte, error) { return json.Marshal(v) }
 
 // numeral is a number in data, with its digits as they were written.
 type numeral = json.Number

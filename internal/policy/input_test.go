@@ -13,26 +13,6 @@ import (
 	"signalbox/internal/policy"
 )
 
-func TestAStoredInputIsDecidedAsItWas(t *testing.T) {
-	p := parse(t, tested)
-	tests, err := policy.ParseTests([]byte(examples))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := p.Decide(t.Context(), tests[0].Input)
-	stored, err := json.Marshal(tests[0].Input)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var in policy.Input
-	if err := policy.DecodeData(stored, &in); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, p.Decide(t.Context(), in)); diff != "" || want.Rule != "all" {
-		t.Errorf("%+v: %s", want, diff)
-	}
-}
-
 func TestAStoredInputOfAnotherVersionIsRead(t *testing.T) {
 	var in policy.Input
 	if err := policy.DecodeData(
@@ -61,6 +41,9 @@ func fill(v reflect.Value, name string) string {
 			continue
 		}
 		tag, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+		if tag == "-" { // what a call claims, which rules do not see
+			continue
+		}
 		switch f := v.Field(i); f.Kind() {
 		case reflect.String:
 			f.SetString("v-" + tag)

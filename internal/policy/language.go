@@ -32,6 +32,7 @@ var theLanguage = sync.OnceValues(func() (*language, error) {
 		cel.Variable("event", eventType),
 		cel.Variable("agent", agentType),
 		cel.Variable("user", userType),
+		cel.Variable("delegation", delegationType),
 		cel.Variable("recent", recentType),
 		cel.Variable("now", cel.TimestampType),
 		cel.CrossTypeNumericComparisons(true), // event.cost_usd > 5
@@ -90,8 +91,8 @@ var factFields = map[string]bool{
 
 // variables are what an expression sees.
 type variables struct {
-	event, agent, user, recent object
-	now                        types.Timestamp
+	event, agent, user, delegation, recent object
+	now                                    types.Timestamp
 }
 
 // ResolveName implements cel.Activation.
@@ -103,6 +104,8 @@ func (v *variables) ResolveName(name string) (any, bool) {
 		return &v.agent, true
 	case "user":
 		return &v.user, true
+	case "delegation":
+		return &v.delegation, true
 	case "recent":
 		return &v.recent, true
 	case "now":

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"signalbox/internal/policy"
+	"signalbox/internal/policy/trial"
 )
 
 // TestCheckFindsRulesThatWouldDoNothing: each of these can be run, and would not do what is written.
@@ -143,11 +144,11 @@ tests:
 			}
 			text = text[:start] + wrong + text[end:]
 		}
-		tests, err := policy.ParseTests([]byte(text))
+		tests, err := trial.Parse([]byte(text))
 		if err != nil {
 			t.Fatalf("%s: %v", text, policy.Problems(err))
 		}
-		if got := p.RunTests(tests)[0]; got.Problem != want {
+		if got := tests.Run(p)[0]; got.Problem != want {
 			t.Errorf("%q: %q", wrong, got.Problem)
 		}
 	}

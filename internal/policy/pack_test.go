@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"signalbox/internal/policy"
+	"signalbox/internal/policy/trial"
 )
 
 func TestEveryPackDoesWhatItsExamplesSay(t *testing.T) {
@@ -12,12 +13,12 @@ func TestEveryPackDoesWhatItsExamplesSay(t *testing.T) {
 		if err := p.Check(); err != nil {
 			t.Errorf("%s: %v", pack.Name, policy.Problems(err))
 		}
-		tests, err := policy.ParseTests(pack.Tests())
+		tests, err := trial.Parse(pack.Tests())
 		if err != nil {
 			t.Fatalf("%s: %v\n%v", pack.Name, err, policy.Problems(err))
 		}
 		decided := map[string]bool{}
-		for _, r := range p.RunTests(tests) {
+		for _, r := range tests.Run(p) {
 			decided[r.Got.Rule] = true
 			for _, shadow := range r.Got.Shadow {
 				decided[shadow.Rule] = true

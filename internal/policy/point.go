@@ -62,6 +62,9 @@ func (p Point) defaultAction() Action {
 
 func (p Point) in(points []Point) bool { return slices.Contains(points, p) }
 
+// PointNames are the names of all points.
+func PointNames() []string { return pointNames(Points) }
+
 func pointNames(points []Point) []string {
 	names := make([]string, len(points))
 	for i, p := range points {

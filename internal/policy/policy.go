@@ -30,6 +30,7 @@ type Policy struct {
 	rules    []*rule
 	byPoint  map[Point]*pointIndex
 	defaults map[Point]Verdict
+	given    map[Point]Action // the defaults that the source names
 	counts   []Count
 	tools    toolScopes
 	found    error
@@ -45,7 +46,7 @@ type Count struct {
 // Problem is one thing that is wrong with a policy or a test file.
 type Problem = document.Problem
 
-// Problems lists what is wrong, from the error of Parse or ParseTests.
+// Problems lists what is wrong, from the error of Parse, or of what reads test files.
 func Problems(err error) []Problem { return document.Problems(err) }
 
 // policyKeys are the keys of a policy. docs/policy.md explains them.
@@ -71,7 +72,7 @@ func Parse(source []byte) (*Policy, error) {
 	}
 	if doc := r.Read(source, "policy"); doc != nil {
 		if f, ok := r.Mapping(doc, "The policy", policyKeys...); ok {
-			r.version(doc, f)
+			r.Version(doc, f)
 			p.setDefaults(r.defaults(f["defaults"]))
 			p.tools = r.tools(f["tools"])
 			rules := r.rules(f["rules"], lang)
@@ -97,18 +98,6 @@ func Parse(source []byte) (*Policy, error) {
 // policy is checked before it is applied; one that is in force decides all the same.
 func (p *Policy) Check() error { return p.found }
 
-// version checks that the version of the language is 1, the only one so far.
-func (r *reader) version(doc *yaml.Node, f document.Fields) {
-	n, ok := f["version"]
-	if !ok {
-		r.Add(document.At(doc), `Begin with "version: 1".`, "The version is missing.")
-		return
-	}
-	if v, ok := r.Scalar(n, "version", "Write version: 1.", "!!int"); ok && v != "1" {
-		r.Add(document.At(n), "Write version: 1.", "Version %s is not known.", v)
-	}
-}
-
 // defaults reads what happens where no rule matches.
 func (r *reader) defaults(n *yaml.Node) map[Point]Action {
 	given := map[Point]Action{}
@@ -125,6 +114,7 @@ func (r *reader) defaults(n *yaml.Node) map[Point]Action {
 
 // setDefaults makes the verdict of each control point for which no rule matches.
 func (p *Policy) setDefaults(given map[Point]Action) {
+	p.given = given
 	for _, point := range Points {
 		a, ok := given[point]
 		if !ok {
@@ -142,6 +132,12 @@ func (p *Policy) setDefaults(given map[Point]Action) {
 		}
 		p.defaults[point] = v
 	}
+}
+
+// Default is the verdict of a control point for which no rule matches, and whether the source names it.
+func (p *Policy) Default(point Point) (v Verdict, given bool) {
+	_, given = p.given[point]
+	return p.defaults[point], given
 }
 
 // addRule adds a rule at the end, and the counters that it reads.
@@ -189,6 +185,8 @@ type RuleSummary struct {
 	Line   int     `json:"line"`
 
 	Approvers []string `json:"approvers,omitempty"` // of a gate, and those it escalates to
+	// OnUnreachable is allow for a rule that also holds while the server cannot be reached.
+	OnUnreachable Action `json:"on_unreachable,omitempty"`
 }
 
 // Rules lists the rules in the order in which they are tried.
@@ -201,10 +199,41 @@ func (p *Policy) Rules() []RuleSummary {
 		}
 		list[i] = RuleSummary{
 			r.name, slices.Clone(r.points), r.text, r.verdict.Action, mode, r.line,
-			r.verdict.Gate.allApprovers(),
+			r.verdict.Gate.allApprovers(), "",
+		}
+		if r.offline != nil {
+			list[i].OnUnreachable = Allow
 		}
 	}
 	return list
+}
+
+// Rewrites lists the rules after which an agent goes on with something that no rule has seen: those that set or replace
+// at action or prompt.
+func (p *Policy) Rewrites() (rules []RuleSummary) {
+	for i, one := range p.Rules() {
+		v := p.rules[i].verdict
+		if (slices.Contains(one.Points, OnAction) || slices.Contains(one.Points, OnPrompt)) && v.Rewrites() {
+			rules = append(rules, one)
+		}
+	}
+	return rules
+}
+
+// Offline are the tools that rules with on_unreachable allow to the agent of that name, each once. What the policy says
+// of them beside is not looked at.
+func (p *Policy) Offline(agent string) (tools []string) {
+	for _, r := range p.rules {
+		if r.offline == nil || !slices.Contains(r.offline.Agents, agent) {
+			continue
+		}
+		for _, tool := range r.offline.Tools {
+			if !slices.Contains(tools, tool) {
+				tools = append(tools, tool)
+			}
+		}
+	}
+	return tools
 }
 
 // Defaults is what happens at each point where no rule matches.

@@ -10,6 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"signalbox/internal/policy/document"
+	"signalbox/internal/policy/offline"
 )
 
 // rule is a compiled rule: a condition, and the verdict if it holds. The verdict is shared by
@@ -21,13 +22,14 @@ type rule struct {
 	when    *condition
 	verdict Verdict
 	shadow  bool
+	offline *offline.Names // what it allows while the server cannot be reached, nil for nothing
 	line    int
 	place   int // among the rules of the policy
 }
 
 // ruleKeys are the keys of a rule. docs/policy.md explains them.
 var ruleKeys = []string{
-	"name", "on", "when", "then", "reason", "set", "replace", "redact", "retry_after", "gate", "mode",
+	"name", "on", "when", "then", "reason", "set", "replace", "redact", "retry_after", "gate", "mode", "on_unreachable",
 }
 
 // The modes of a rule.
@@ -76,7 +78,7 @@ func (r *reader) rule(n *yaml.Node, lang *language) (*rule, document.Fields) {
 	for _, required := range []struct{ name, hint string }{
 		{"name", "Every decision names its rule. Write name: no-root-delete."},
 		{"on", "Say where it applies, as in on: [action, tool_call]."},
-		{"then", "Write then: with one of " + strings.Join(actions, ", ") + "."},
+		{"then", "Write then: with one of " + strings.Join(Actions, ", ") + "."},
 	} {
 		if f[required.name] == nil {
 			r.Add(document.At(n), required.hint, "The rule has no %q.", required.name)
@@ -102,7 +104,34 @@ func (r *reader) rule(n *yaml.Node, lang *language) (*rule, document.Fields) {
 		one.shadow = r.OneOf(mode, "mode", modeEnforce, modeShadow) == modeShadow
 	}
 	one.verdict = r.verdict(one, f)
+	if n := f["on_unreachable"]; n != nil {
+		one.offline = r.onUnreachable(n, one)
+	}
 	return one, f
+}
+
+// onUnreachable reads what a rule allows while the server cannot be reached. A client decides that alone, by the names
+// of agent and tool.
+func (r *reader) onUnreachable(n *yaml.Node, one *rule) *offline.Names {
+	const key, form = "on_unreachable", "Write a rule such as on: [action], when: '" + offline.Form +
+		"', then: allow, on_unreachable: allow."
+	elsewhere := slices.ContainsFunc(one.points, func(p Point) bool { return p != OnAction && p != OnToolCall })
+	switch {
+	case r.OneOf(n, key, string(Allow)) == "" || one.when == nil || one.verdict.Action == "":
+	case one.verdict.Action != Allow || one.shadow:
+		r.Add(document.At(n), form, "%q goes with then: allow, in a rule that is enforced.", key)
+	case elsewhere || !OnAction.in(one.points):
+		r.Add(document.At(n), form, "%q goes with on: [action], and on: [action, tool_call].", key)
+	case one.when.offline == nil:
+		r.Add(document.At(n), form, "While the server cannot be reached, only the names of agent and tool are known: the "+
+			"condition of a rule with %q has to name both, each once, and nothing else.", key)
+	case one.when.offline.Harmful() != nil:
+		r.Add(document.At(n), "Name tools that only read. Nobody looks at the arguments while the server cannot be reached.",
+			"%s can do harm, so it cannot be allowed with %q.", strings.Join(one.when.offline.Harmful(), ", "), key)
+	default:
+		return one.when.offline
+	}
+	return nil
 }
 
 // ruleName reads a name that can stand in a URL, a log and a metric. default is taken by what
@@ -202,7 +231,7 @@ func (r *reader) verdict(one *rule, f document.Fields) Verdict {
 	if then == nil {
 		return v
 	}
-	if v.Action = Action(r.OneOf(then, "then", actions...)); v.Action == "" {
+	if v.Action = Action(r.OneOf(then, "then", Actions...)); v.Action == "" {
 		return v
 	}
 	r.checkFields(one, v.Action, f)

@@ -3,6 +3,8 @@ package policy
 import (
 	"fmt"
 	"reflect"
+	"slices"
+	"strings"
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/types"
@@ -131,7 +133,7 @@ var counters = map[string]*cel.Type{
 type provider struct{ types.Provider }
 
 func (p provider) FindStructType(name string) (*types.Type, bool) {
-	for _, t := range []*types.Type{eventType, commandType, agentType, userType, recentType} {
+	for _, t := range []*types.Type{eventType, commandType, agentType, userType, delegationType, recentType} {
 		if t.TypeName() == name {
 			return types.NewTypeTypeWithParam(t), true
 		}
@@ -149,6 +151,8 @@ func (p provider) FindStructFieldNames(name string) ([]string, bool) {
 		return sortedKeys(agentFields), true
 	case userType.TypeName():
 		return sortedKeys(userFields), true
+	case delegationType.TypeName():
+		return sortedKeys(delegationFields), true
 	case recentType.TypeName():
 		return nil, true
 	}
@@ -167,6 +171,8 @@ func (p provider) FindStructFieldType(name, fieldName string) (*types.FieldType,
 		return fieldType(agentFields, fieldName)
 	case userType.TypeName():
 		return fieldType(userFields, fieldName)
+	case delegationType.TypeName():
+		return fieldType(delegationFields, fieldName)
 	case recentType.TypeName():
 		return nil, false
 	}
@@ -225,3 +231,33 @@ func (o *object) ConvertToNative(t reflect.Type) (any, error) {
 }
 
 var _ ref.Val = (*object)(nil)
+
+// FieldTypes are the types of the fields that rules see of event, agent, user or delegation, by name.
+func FieldTypes(owner string) map[string]*cel.Type {
+	return map[string]map[string]*cel.Type{
+		"event": typesOf(eventFields), "agent": typesOf(agentFields), "user": typesOf(userFields),
+		"delegation": typesOf(delegationFields),
+	}[owner]
+}
+
+// typesOf are the types of the fields that rules see, by name.
+func typesOf[T any](fields map[string]field[T]) map[string]*cel.Type {
+	kinds := map[string]*cel.Type{}
+	for name, f := range fields {
+		kinds[name] = f.typ
+	}
+	return kinds
+}
+
+// CounterNames are the names of the counters, sorted.
+func CounterNames() []string { return sortedKeys(counters) }
+
+// IsCounter reports whether a name is that of a counter, with or without a scope.
+func IsCounter(name string) bool {
+	base, scope, scoped := strings.Cut(name, ".")
+	if base == ruleCounter {
+		return ruleName.MatchString(scope)
+	}
+	_, known := counters[base]
+	return known && (!scoped || slices.Contains(Scopes, scope))
+}

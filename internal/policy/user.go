@@ -26,6 +26,8 @@ type User struct {
 	Suspended bool             `json:"suspended,omitempty"`
 	// Verified is false if a call names somebody for whom the agent may not act. It is bound to its owner then.
 	Verified bool `json:"verified,omitempty"`
+	// Proof is how it is known that the agent acts for them: owner, key or oidc.
+	Proof string `json:"proof,omitempty"`
 }
 
 var userType = cel.ObjectType("User")
@@ -39,6 +41,7 @@ var userFields = map[string]field[User]{
 	"limits":    {cel.MapType(cel.StringType, cel.IntType), func(u *User) any { return u.Limits }},
 	"suspended": {cel.BoolType, func(u *User) any { return types.Bool(u.Suspended) }},
 	"verified":  {cel.BoolType, func(u *User) any { return types.Bool(u.Verified) }},
+	"proof":     {cel.StringType, func(u *User) any { return types.String(u.Proof) }},
 }
 
 // ScopesRule is the name in place of a rule's for the block of a tool whose scopes are missing.
@@ -67,7 +70,7 @@ func (r *reader) tools(n *yaml.Node) (t toolScopes) {
 	t.names = map[string][]string{}
 	var order []string
 	f, _ := r.AnyMapping(n, "tools", func(key *yaml.Node) bool {
-		if _, err := path.Match(key.Value, ""); err != nil || key.Value == "" {
+		if CheckTool(key.Value) != nil {
 			r.Add(document.At(key), "A tool is a name such as send_email, or a pattern such as mcp__mail__*.",
 				"%q is not the name of a tool.", shorten(key.Value))
 			return false
@@ -86,7 +89,7 @@ func (r *reader) tools(n *yaml.Node) (t toolScopes) {
 		if err := scope.Check(needs); err != nil {
 			r.Add(document.At(f[tool]), form, "%s", fault.From(err).Message)
 		}
-		if strings.ContainsAny(tool, `*?[\`) {
+		if strings.ContainsAny(tool, toolMarks) {
 			t.patterns = append(t.patterns, toolPattern{plainTool(tool), needs})
 		} else {
 			t.names[plainTool(tool)] = needs
@@ -100,6 +103,45 @@ func (r *reader) tools(n *yaml.Node) (t toolScopes) {
 func plainTool(name string) string {
 	return strings.ReplaceAll(strings.ToLower(strings.TrimSpace(name)), "/", "\x00")
 }
+
+// CheckTool checks the form of a name or pattern of tools.
+func CheckTool(name string) error {
+	if _, err := path.Match(name, ""); err != nil || name == "" || len(name) > 200 {
+		return fault.New(fault.InvalidPayload,
+			"A tool is a name such as send_email, or a pattern such as mcp__mail__*. This one is %.80q.", name).About("tools")
+	}
+	return nil
+}
+
+// FitsTool reports whether a tool is among names and patterns.
+func FitsTool(list []string, tool string) bool {
+	tool = plainTool(tool)
+	return slices.ContainsFunc(list, func(of string) bool {
+		fits, err := path.Match(plainTool(of), tool)
+		return err == nil && fits
+	})
+}
+
+// ToolsWithin is the first of these names and patterns that is not within others, "" if all are. A pattern is within
+// one that ends with a star and is its beginning; anything else is taken for wider.
+func ToolsWithin(list, others []string) string {
+	for _, one := range list {
+		plain := plainTool(one)
+		within := func(of string) bool {
+			of = plainTool(of)
+			begin, star := strings.CutSuffix(of, "*")
+			return plain == of || !strings.ContainsAny(plain, toolMarks) && FitsTool([]string{of}, one) ||
+				star && !strings.ContainsAny(begin, toolMarks) && strings.HasPrefix(plain, begin)
+		}
+		if !slices.ContainsFunc(others, within) {
+			return one
+		}
+	}
+	return ""
+}
+
+// toolMarks are what makes a name of a tool a pattern.
+const toolMarks = `*?[\`
 
 // needs are the scopes that a tool needs: those of its name, else those of the first pattern that fits.
 func (t *toolScopes) needs(tool string) []string {
@@ -115,13 +157,16 @@ func (t *toolScopes) needs(tool string) []string {
 	return nil
 }
 
-// missing is the block of a call whose tool needs a scope that is missing, ok if there is one. allowed is what user,
-// agent and all between them have in common, nil for everything.
-func (t *toolScopes) missing(in *Input) (v Verdict, ok bool) {
-	if in.Event.Tool == "" || in.Scopes == nil || len(t.names) == 0 && len(t.patterns) == 0 {
+// NeedsScopes reports whether the policy says of any tool which scopes it needs.
+func (p *Policy) NeedsScopes() bool { return len(p.tools.names) > 0 || len(p.tools.patterns) > 0 }
+
+// MissingScope is the block of a call whose tool needs a scope that is missing, ok if there is one. Input.Scopes is
+// what user, agent and all between them have in common, nil for everything.
+func (p *Policy) MissingScope(in *Input) (v Verdict, ok bool) {
+	if in.Event.Tool == "" || in.Scopes == nil || !p.NeedsScopes() {
 		return v, false
 	}
-	needs := t.needs(in.Event.Tool)
+	needs := p.tools.needs(in.Event.Tool)
 	if i := slices.IndexFunc(needs, func(s string) bool { return !scope.Has(in.Scopes, s) }); i >= 0 {
 		whose := in.Agent.Name
 		if in.User.Name != "" {

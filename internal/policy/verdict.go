@@ -14,8 +14,8 @@ const (
 	Gate   Action = "gate"   // ask a person, as Verdict.Gate says
 )
 
-// actions are the values of then, in the order in which messages list them.
-var actions = []string{string(Allow), string(Block), string(Modify), string(Defer), string(Gate)}
+// Actions are the values of then, in the order in which messages list them.
+var Actions = []string{string(Allow), string(Block), string(Modify), string(Defer), string(Gate)}
 
 // DefaultRule is the name of what decides when no rule matches.
 const DefaultRule = "default"
@@ -36,12 +36,18 @@ const defaultRetryAfter = 30 * time.Second
 type Verdict struct {
 	Action     Action
 	Rule       string  // the rule that decided, or "default"
+	Layer      string  // the layer that the rule is of, "" for the server's
 	Reason     string  // for whoever is refused or asked; never empty unless allowed
 	Changes    Changes // what a modify changes, and hints of an allow; see Changes.Apply
 	RetryAfter time.Duration
 	Gate       *GateSpec // there when Action is Gate
 	Failed     bool      // the rule could not be evaluated; Action is Block
 	Shadow     []Shadow  // the rules on trial that matched, in order
+}
+
+// Rewrites reports whether what goes on is not what was judged, but for credentials that are replaced by their kind.
+func (v *Verdict) Rewrites() bool {
+	return v.Action != Allow && (len(v.Changes.Set) > 0 || len(v.Changes.Replace) > 0)
 }
 
 // RetrySeconds is RetryAfter in whole seconds, at least one, as headers and errors say it.
@@ -54,6 +60,7 @@ type Shadow struct {
 	Rule   string `json:"rule"`
 	Action Action `json:"then"`
 	Failed bool   `json:"failed,omitempty"`
+	Layer  string `json:"layer,omitempty"` // "" for the server's
 }
 
 // GateSpec says how a person is asked, with every default filled in. gate.RulesOf turns it

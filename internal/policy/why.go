@@ -12,6 +12,7 @@ import (
 type Explanation struct {
 	Then   Action      `json:"then"`
 	Rule   string      `json:"rule"`
+	Layer  string      `json:"layer,omitzero"` // the layer that the rule is of, absent for the server's
 	Reason string      `json:"reason,omitzero"`
 	Rules  []TriedRule `json:"rules"`
 	Facts  *Known      `json:"facts,omitzero"`          // of a tool call
@@ -59,6 +60,7 @@ type TriedRule struct {
 	Result string `json:"result"`          // one of the Tried constants
 	Error  string `json:"error,omitzero"`  // why it could not be evaluated
 	Shadow bool   `json:"shadow,omitzero"` // it is on trial and decides nothing
+	Layer  string `json:"layer,omitzero"`  // the layer that it is of, absent for the server's
 }
 
 // The results of a rule.

@@ -9,8 +9,8 @@ import (
 	"cel.dev/cel-go/common/types"
 )
 
-// typeWords is a type as a person calls it.
-func typeWords(t *types.Type) string {
+// TypeWords is a type as a person calls it.
+func TypeWords(t *types.Type) string {
 	switch t.Kind() {
 	case types.StringKind:
 		return "text"

@@ -16,10 +16,12 @@ import (
 	"time"
 
 	"signalbox/internal/alarm"
+	"signalbox/internal/behalf"
 	"signalbox/internal/clock"
 	"signalbox/internal/counter"
 	"signalbox/internal/deliver"
 	"signalbox/internal/gate"
+	"signalbox/internal/handoff"
 	"signalbox/internal/kin"
 	"signalbox/internal/ledger"
 	"signalbox/internal/refusal"
@@ -36,11 +38,14 @@ type Core struct {
 	DB     *store.DB
 	Ledger *ledger.Ledger
 	Roster *roster.Roster
-	Alarms *alarm.Alarms
-	Kin    *kin.Kin // nil in tests without processes
-	Book   *rulebook.Book
-	Gates  *gate.Gates
-	Outbox *deliver.Outbox
+	// Handoffs are work that agents hand on.
+	Handoffs *handoff.Handoffs
+	Alarms   *alarm.Alarms
+	Kin      *kin.Kin // nil in tests without processes
+	Book     *rulebook.Book
+	Behalf   *behalf.Index
+	Gates    *gate.Gates
+	Outbox   *deliver.Outbox
 	// Refusals notes the calls that are refused before anything is decided; nil in tests without calls.
 	Refusals *refusal.Log
 	Now      func() time.Time

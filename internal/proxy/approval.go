@@ -98,6 +98,16 @@ func (p *Proxy) findApproval(fp string) *gate.Approval {
 	return p.approvals[fp]
 }
 
+// givenBack is an approval without uses as the table has it, if it has got one back: what is in memory follows the
+// ledger, and an SDK may send its call again before that. It is nil if it has not.
+func (p *Proxy) givenBack(ctx context.Context, a *gate.Approval) *gate.Approval {
+	now, err := p.core.Gates.Find(ctx, a.Asked)
+	if err != nil || now == nil || a.Uses != 0 || now.Uses == 0 || now.Gate != a.Gate {
+		return nil
+	}
+	return now
+}
+
 // changeUses takes a use of an approval in memory, or gives it back. The value is replaced and not
 // changed, since other calls hold it without a lock.
 func (p *Proxy) changeUses(fp, gateID string, change func(*gate.Approval) *gate.Approval) {

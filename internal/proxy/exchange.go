@@ -9,8 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"signalbox/internal/behalf"
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
+	"signalbox/internal/rulebook"
 	"signalbox/internal/wire"
 )
 
@@ -29,7 +31,8 @@ type exchange struct {
 	fp      string // the fingerprint, by which the same call is recognised (PRX-38)
 	project string
 	run     string
-	user    string // on whose behalf, as the header claims
+	named   behalf.Named // on whose behalf, as the headers claim
+	of      behalf.Of    // and as it is
 	async   bool
 	asked   []byte // the request, if the model is told of a rejection (tellModel)
 	told    int    // how often it was
@@ -78,7 +81,10 @@ func (x *exchange) carry() error {
 	}
 	x.set = x.p.settingsOf(x.who.ID)
 	x.project, x.run = x.r.Header.Get("X-Amp-Project"), x.r.Header.Get("X-Amp-Run")
-	x.user = x.r.Header.Get("X-Amp-User")
+	x.named = behalf.Header(x.r.Header)
+	if x.who, err = rulebook.Admit(x.r.Context(), x.p.core.Roster, x.who, x.named); err != nil {
+		return err
+	}
 	if x.project != "" && (len(x.project) > 63 || !projectForm.MatchString(x.project)) || len(x.run) > 128 {
 		return fault.New(fault.InvalidRequest,
 			"X-Amp-Project should be lower-case letters and digits with single hyphens, 63 at "+
@@ -94,7 +100,14 @@ func (x *exchange) carry() error {
 	if x.r.ContentLength < 0 || x.r.ContentLength > largeBody {
 		_ = x.control.SetReadDeadline(x.began.Add(bodyTime))
 	}
-	x.rules = x.p.rules()
+	found, under, err := x.p.core.Book.Behalf(x.r.Context(), x.who, x.named.Claim, x.named.User)
+	if err != nil {
+		return err
+	}
+	x.of, x.rules = behalf.Found(found), x.p.rules(x.who, found, under)
+	if under.Refused { // also for calls about which no rule is asked
+		return x.refuseCall(x.decideOne(&request{kind: x.kind, provider: x.provider}))
+	}
 	// What no rule looks at is not read into memory: files, and batches if no rule is on prompts.
 	if x.form == nil && (x.kind == "" || !x.rules.prompt) {
 		return x.passThrough()
@@ -214,7 +227,7 @@ func (x *exchange) fingerprint(body []byte) string {
 	_, _ = io.WriteString(h,
 		x.who.ID+"\x00"+x.who.KeyID+"\x00"+x.r.Method+"\x00"+x.provider+x.path+"?"+x.r.URL.RawQuery+"\x00")
 	h.Write(body)
-	h.Write(gate.ForUser(x.user))
+	h.Write(gate.ForUser(x.named))
 	return hex.EncodeToString(h.Sum(nil))
 }
 

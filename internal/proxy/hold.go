@@ -5,16 +5,17 @@ import (
 	"net/http"
 	"time"
 
+	"signalbox/internal/behalf"
 	"signalbox/internal/deliver"
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 	"signalbox/internal/policy"
+	"signalbox/internal/policy/layer"
 )
 
 const (
-	// replyWindow is how long a decision holds for the same call, unless the rule sets good_for
-	// (PRX-40).
+	// replyWindow is how long a decision holds for the same call, unless the rule sets good_for (PRX-40).
 	replyWindow = time.Hour
 	// mostOpen is how long a gate waits, unless the rule sets expires (PRX-44). No client comes back
 	// later for a model's answer.
@@ -26,14 +27,15 @@ const (
 // held is the body of proxy.held: a call has a gate. Its subject is the fingerprint. The approval
 // that the call waits for follows from it (approval).
 type held struct {
-	Agent   string       `json:"agent"` // its id
-	Gate    string       `json:"gate"`
-	What    policy.Point `json:"what"`           // prompt or tool_call: what the gate is about
-	GoodFor int64        `json:"good_for"`       // microseconds that the decision holds
-	Open    int64        `json:"open,omitzero"`  // microseconds that the gate waits at most
-	Uses    int64        `json:"uses,omitzero"`  // how often an approval is good
-	Once    bool         `json:"once,omitzero"`  // in entries without uses: it is good once, or else any number of times
-	Calls   []string     `json:"calls,omitzero"` // the provider's ids of the calls that were gated
+	behalf.Of              // on whose behalf
+	Agent     string       `json:"agent"` // its id
+	Gate      string       `json:"gate"`
+	What      policy.Point `json:"what"`           // prompt or tool_call: what the gate is about
+	GoodFor   int64        `json:"good_for"`       // microseconds that the decision holds
+	Open      int64        `json:"open,omitzero"`  // microseconds that the gate waits at most
+	Uses      int64        `json:"uses,omitzero"`  // how often an approval is good
+	Once      bool         `json:"once,omitzero"`  // in entries without uses: it is good once, or else any number of times
+	Calls     []string     `json:"calls,omitzero"` // the provider's ids of the calls that were gated
 }
 
 // kept is the body of proxy.kept: the provider's whole reply, of which the bytes from Withheld on
@@ -81,9 +83,11 @@ func (x *exchange) answerCall() error {
 		// The approval is spent. Judging anew would send the request, or begin the answer, twice.
 		case !done && (x.sent || x.out.committed):
 			return fault.New(fault.Conflict, "The approval was used meanwhile. Send the call again.")
-		// The approval is spent, and a new gate may take its place.
+		// The approval is spent, and a new gate may take its place, unless a use was given back since.
 		case !done:
-			x.past = a.Gate
+			if next = x.p.givenBack(x.r.Context(), a); next == nil {
+				x.past = a.Gate
+			}
 		}
 		a = next
 	}
@@ -123,7 +127,11 @@ func (x *exchange) announceGate() (opened func()) {
 func (x *exchange) withholdReply(gates []gated, k *kept, opened func()) (*gate.Approval, error) {
 	// Whatever happens, calls that wait for this gate to open must go on.
 	defer opened()
-	spec, ok := strictest(gates)
+	specs := make([]*policy.GateSpec, len(gates))
+	for i, g := range gates {
+		specs[i] = g.decision.Gate
+	}
+	spec, ok := layer.StrictestGate(specs...)
 	if !ok {
 		d := gates[0].decision
 		d.Reason = "The rules " + gates[0].decision.Rule +
@@ -141,13 +149,12 @@ func (x *exchange) withholdReply(gates []gated, k *kept, opened func()) (*gate.A
 // client has gone. If the same call already has an approval that holds, from another connection or
 // node, that one is returned and nothing is written. reply is nil if the gate is about the request.
 func (x *exchange) openGate(gates []gated, o gate.Opening, spec policy.GateSpec, reply *kept) (*gate.Approval, error) {
-	// A gate of the proxy always has an end: its reply takes room, and its client does not wait for
-	// ever.
+	// A gate of the proxy always has an end: its reply takes room, and its client does not wait for ever.
 	if spec.Expires <= 0 {
 		spec.Expires = mostOpen
 	}
 	b := &held{
-		Agent: x.who.ID, Gate: gate.NewID(), What: policy.OnPrompt, GoodFor: spec.GoodFor.Microseconds(),
+		Of: o.Of, Agent: x.who.ID, Gate: gate.NewID(), What: policy.OnPrompt, GoodFor: spec.GoodFor.Microseconds(),
 		Open: spec.Expires.Microseconds(), Uses: int64(spec.Uses),
 	}
 	if b.GoodFor == 0 {

@@ -289,8 +289,10 @@ func TestRetriesMeetTheSameGate(t *testing.T) {
 			r := n.request("POST", messagesPath, ask).WithContext(ctx)
 			go func() { done <- n.do(r) }()
 			n.gate()
+			testbed.Until(t, "the call to arrive", func() bool { return n.serving.Load() == 1 })
 			cancel()
 			<-done
+			testbed.Until(t, "the proxy to see that the client has gone", func() bool { return n.serving.Load() == 0 })
 		}
 		waiting := n.begin("POST", messagesPath, ask)
 		g := n.gate()

@@ -31,7 +31,7 @@ func (x *exchange) policyEvent(c *form.Call) policy.Event {
 	e := policy.Event{
 		Point: policy.OnToolCall, Protocol: Name, Kind: c.Kind, Tool: c.Tool, Toolset: c.Toolset, Text: string(c.Arguments),
 		Provider: x.provider, Model: x.q.model, Project: x.project, Run: x.run, Thread: x.q.thread.continues,
-		CWD: x.q.cwd, User: x.user,
+		CWD: x.q.cwd, User: x.named.User, Claim: x.named.Claim,
 	}
 	if c.Unclear == "" { // then form has checked that it is an object
 		_ = policy.DecodeData(c.Arguments, &e.Arguments) // it is an object
@@ -80,7 +80,7 @@ func (x *exchange) decideCall(ctx context.Context, c *form.Call) rulebook.Decisi
 	return x.reserve([]rulebook.Decision{first}, func(all []rulebook.Decision) rulebook.Decision {
 		d := all[0]
 		if c.Unclear != "" && d.Action == policy.Allow {
-			requirePerson(&d, d.Rule, "Rules cannot see what this call would do: "+c.Unclear+".")
+			requirePerson(&d, d.Rule, d.Layer, "Rules cannot see what this call would do: "+c.Unclear+".")
 		}
 		return d
 	})

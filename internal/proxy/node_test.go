@@ -28,6 +28,7 @@ type node struct {
 	counters *counter.Counters
 	proxy    *proxy.Proxy
 	web      *httptest.Server
+	serving  atomic.Int32 // calls that the proxy has not done with
 	provider *provider
 	hook     atomic.Pointer[string]
 	stop     func()
@@ -131,6 +132,8 @@ func open(t testing.TB, address string, options ...func(*proxy.Options)) *node {
 	for _, route := range n.proxy.Routes() {
 		if route.Auth == wire.Public {
 			mux.HandleFunc(route.Method+" "+route.Path, func(w http.ResponseWriter, r *http.Request) {
+				n.serving.Add(1)
+				defer n.serving.Add(-1)
 				w.Header().Set("X-Request-Id", "ours")
 				if err := route.Handle(w, r); err != nil {
 					wire.Fail(w, err)

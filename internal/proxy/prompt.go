@@ -67,7 +67,7 @@ func (x *exchange) decidePrompt() rulebook.Decision {
 	return x.reserve(all, func(all []rulebook.Decision) (worst rulebook.Decision) {
 		for i, d := range all {
 			if d.Action == policy.Allow && about[i].thread.unknown && x.rules.continued != "" {
-				requirePerson(&d, x.rules.continued,
+				requirePerson(&d, x.rules.continued, x.rules.layer,
 					"This continues a conversation that the provider keeps and Signalbox has not seen, so the rule "+
 						x.rules.continued+" cannot be checked against what came before.")
 			}
@@ -100,8 +100,10 @@ func (x *exchange) decideOne(q *request) rulebook.Decision {
 	if x.rules.text {
 		e.Text = promptText(q.body)
 	}
-	e.User = x.user
-	return x.p.core.Book.Decide(x.r.Context(), x.who, e)
+	x.named.Into(&e)
+	d := x.p.core.Book.Decide(x.r.Context(), x.who, e)
+	x.of = d.Record.Behalf()
+	return d
 }
 
 // refuseCall records a decision that is not an approval, and answers with it. The record comes first:
@@ -152,8 +154,7 @@ func (x *exchange) cut(e policy.Event) *policy.Event {
 	return &e
 }
 
-// recordDecision writes a decision to the ledger and waits for it. It is not interrupted when the
-// client goes away.
+// recordDecision writes a decision to the ledger and waits for it. It is not interrupted when the client goes away.
 func (x *exchange) recordDecision(d rulebook.Decision) error {
 	return x.p.appendNow(context.WithoutCancel(x.r.Context()), x.decisionEntry(d))
 }

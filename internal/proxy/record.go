@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"signalbox/internal/behalf"
 	"signalbox/internal/counter"
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
@@ -45,16 +46,16 @@ type called struct {
 	Run        string `json:"run,omitzero"`
 }
 
-// calls is the body of proxy.called: the calls of one agent in one deck, within about 100 ms.
+// calls is the body of proxy.called: the calls of one agent for one user in one deck, within about 100 ms.
 type calls struct {
-	Agent   string    `json:"agent"`
-	Project string    `json:"project,omitzero"`
-	Calls   []*called `json:"calls"`
+	behalf.Of           // on whose behalf
+	Agent     string    `json:"agent"`
+	Project   string    `json:"project,omitzero"`
+	Calls     []*called `json:"calls"`
 }
 
-// recordCall queues the record of a call, with the usage that its reply reported. Call it once the
-// reply is given, so that the client does not wait for pricing. A reply that can be continued by
-// its id is remembered too.
+// recordCall queues the record of a call, with the usage that its reply reported. Call it once the reply is given, so
+// that the client does not wait for pricing. A reply that can be continued by its id is remembered too.
 func (x *exchange) recordCall(about form.Facts) {
 	n := &x.record
 	n.At, n.Took = x.began.UnixMicro(), time.Since(x.began).Microseconds()
@@ -117,7 +118,10 @@ type recorder struct {
 }
 
 // group is what the records of one entry have in common.
-type group struct{ workspace, actor, agent, project string }
+type group struct {
+	workspace, actor, agent, project string
+	of                               behalf.Of
+}
 
 func newRecorder(p *Proxy) *recorder {
 	return &recorder{p: p, kick: make(chan struct{}, 1), by: map[group]*calls{}}
@@ -136,10 +140,10 @@ func (r *recorder) checkRoom() error {
 
 // add queues the record of one call.
 func (r *recorder) add(x *exchange, one *called) {
-	g := group{x.who.Workspace, x.who.Actor(), x.who.ID, x.project}
+	g := group{x.who.Workspace, x.who.Actor(), x.who.ID, x.project, x.of}
 	r.mu.Lock()
 	if r.by[g] == nil {
-		r.by[g] = &calls{Agent: g.agent, Project: g.project}
+		r.by[g] = &calls{Of: g.of, Agent: g.agent, Project: g.project}
 	}
 	r.by[g].Calls = append(r.by[g].Calls, one)
 	r.queued++
@@ -164,8 +168,7 @@ func (r *recorder) wake() {
 	}
 }
 
-// run writes what is queued until ctx ends, and then what is left. A failed write is tried again after
-// a second.
+// run writes what is queued until ctx ends, and then what is left. A failed write is tried again after a second.
 func (r *recorder) run(ctx context.Context) {
 	for {
 		select {
@@ -274,7 +277,7 @@ func Readers() map[string]rulebook.Reader {
 			tokens += float64(one.Input + one.Output + one.CacheRead + one.CacheWrite)
 			cost += float64(one.CostNano) / 1e9
 		}
-		of := rulebook.Belongs{Agent: c.Agent, Tier: policy.API}
+		of := rulebook.Belongs{Agent: c.Agent, User: c.User, Tier: policy.API, Handoff: c.Handoff}
 		return rulebook.Reading{Facts: []rulebook.Fact{
 			{Belongs: of, What: "prompts", N: prompts},
 			{Belongs: of, What: "tool_calls", N: tools},

@@ -8,25 +8,27 @@ import (
 	"strconv"
 	"time"
 
+	"signalbox/internal/behalf"
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 )
 
-// released is the body of proxy.released: an approved request is about to be sent, or an approved
-// reply to be given. Its subject is the fingerprint. It takes one use of the approval, unless it is
-// the same use again.
+// released is the body of proxy.released: an approved request is about to be sent, or an approved reply to be given.
+// Its subject is the fingerprint. It takes one use of the approval, unless it is the same use again.
 type released struct {
-	Gate   string `json:"gate"`
-	Digest string `json:"digest"`
-	Again  bool   `json:"again,omitzero"` // an SDK has sent the call again that was answered just now
+	behalf.Of        // on whose behalf
+	Gate      string `json:"gate"`
+	Digest    string `json:"digest"`
+	Again     bool   `json:"again,omitzero"` // an SDK has sent the call again that was answered just now
 }
 
 // returned is the body of proxy.returned: what was released has not reached the client, so its use is
 // given back. Its subject is the gate.
 type returned struct {
-	Agent string `json:"agent"` // its id
-	Call  string `json:"call"`  // the fingerprint
+	behalf.Of        // on whose behalf
+	Agent     string `json:"agent"` // its id
+	Call      string `json:"call"`  // the fingerprint
 }
 
 // mostReturns is how often one approval gets a use back. SDKs send a call three times.
@@ -96,12 +98,14 @@ func (x *exchange) useApproval(g *gate.Gate, again bool) error {
 		record := func() {
 			tx.Append(ledger.Event{
 				Workspace: x.who.Workspace, Kind: kindReleased, Actor: x.who.Actor(), Subject: x.fp,
-				Trace: x.trace(), Body: released{g.ID, g.ActionDigest, again},
+				Trace: x.trace(), Body: released{g.Of, g.ID, g.ActionDigest, again},
 			})
 		}
-		if again {
-			record()
-			return nil
+		if err := x.p.core.Handoffs.Stands(tx, x.who, x.named.Claim, x.named.User); err != nil || again {
+			if err == nil {
+				record()
+			}
+			return err
 		}
 		return x.p.core.Gates.Use(tx, askedAs(x.who.ID, x.fp), g, record)
 	})
@@ -117,7 +121,7 @@ func (x *exchange) returnUse(g *gate.Gate) {
 	if err == nil && len(before) < mostReturns {
 		err = x.p.appendNow(ctx, ledger.Event{
 			Workspace: x.who.Workspace, Kind: kindReturned, Actor: "system", Subject: g.ID, Trace: x.trace(),
-			Body: returned{x.who.ID, x.fp},
+			Body: returned{x.of, x.who.ID, x.fp},
 		})
 	}
 	if err != nil {
@@ -132,8 +136,7 @@ type given struct {
 	at    time.Time
 }
 
-// retryTime is how long after its answer an SDK may send a call again, because it has given up
-// waiting just then.
+// retryTime is how long after its answer an SDK may send a call again, because it has given up waiting just then.
 const retryTime = time.Minute
 
 // noteGiven remembers a reply that was given, in case its client asks for it again. Retries do not make

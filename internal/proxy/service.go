@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,8 +13,11 @@ import (
 
 	"signalbox/internal/clock"
 	"signalbox/internal/gate"
+	"signalbox/internal/handoff"
 	"signalbox/internal/ledger"
+	"signalbox/internal/policy"
 	"signalbox/internal/protocol"
+	"signalbox/internal/roster"
 )
 
 // Name is the protocol's name in rules (event.protocol) and the value of gate.Origin.Protocol.
@@ -55,7 +59,7 @@ type Proxy struct {
 	transport *http.Transport
 	vault     *vault
 	recorder  *recorder
-	ruling    atomic.Pointer[rules] // of the policy that was in force last; see rules
+	looked    atomic.Pointer[[]*rules] // see look
 
 	// mu guards everything below. Each map follows the ledger and can be read again from it
 	// (load), except announced and given, which are about calls of this process.
@@ -117,15 +121,35 @@ func New(core protocol.Core, o Options) (*Proxy, error) {
 	return p, nil
 }
 
-// rules is what the policy in force looks at. It is worked out once per version of the policy; two
-// calls may do so at the same time, with the same result.
-func (p *Proxy) rules() *rules {
-	number, now := p.core.Book.Policy()
-	if r := p.ruling.Load(); r != nil && r.number == number {
-		return r
+// rules is what the policy in force looks at, for an agent and the user that it names. Where a layer cannot be read,
+// everything is judged, and blocked.
+func (p *Proxy) rules(who roster.Identity, of roster.Behalf, under handoff.Standing) *rules {
+	in, readable := p.core.Book.Stack(who, of)
+	if !readable || under.ID != "" { // a handoff has tools and a budget of its own
+		return &rules{prompt: true, tools: true}
 	}
-	r := rulesOf(number, now)
-	p.ruling.Store(r)
+	all := p.look(in.Server, "")
+	for _, l := range in.Narrower {
+		all = all.and(p.look(l.Policy, l.Name))
+	}
+	return all
+}
+
+// maxLooked is how many policies are remembered that were looked at.
+const maxLooked = 200
+
+// look is what a policy looks at. It is worked out once; two calls may do so at the same time, with the same result.
+func (p *Proxy) look(now *policy.Policy, layer string) *rules {
+	var known []*rules
+	if last := p.looked.Load(); last != nil {
+		known = *last
+	}
+	if i := slices.IndexFunc(known, func(r *rules) bool { return r.of == now }); i >= 0 {
+		return known[i]
+	}
+	r := rulesOf(now, layer)
+	known = slices.Concat([]*rules{r}, known[:min(len(known), maxLooked-1)])
+	p.looked.Store(&known)
 	return r
 }
 

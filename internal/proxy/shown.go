@@ -25,7 +25,8 @@ func (x *exchange) toolOpening(gates []gated, k *kept) gate.Opening {
 		titles = append(titles, title)
 	}
 	first := gates[0].decision
-	o.Shown.Facts = append(gate.OnBehalf(first.Record.User, x.user), o.Shown.Facts...)
+	o.Of = first.Record.Behalf()
+	o.Shown.Facts = append(gate.OnBehalf(&first.Record, x.named.User), o.Shown.Facts...)
 	o.Shown.Title = gate.Title(clean(titles[0]))
 	if len(gates) > 1 {
 		o.Shown.Title = fmt.Sprintf("%d calls: %s", len(gates), o.Shown.Title)
@@ -72,11 +73,11 @@ func (x *exchange) context(reply *kept) []gate.Fact {
 
 // promptOpening is the gate for a request. The digest covers the whole body.
 func (x *exchange) promptOpening(d rulebook.Decision) gate.Opening {
-	o := gate.Opening{Digest: digest(x.q.body), Context: x.context(nil)}
+	o := gate.Opening{Digest: digest(x.q.body), Context: x.context(nil), Of: d.Record.Behalf()}
 	o.Shown.Title = gate.Title(clean("Ask " + x.q.model + ": " + lastLine(x.q.body)))
 	o.Shown.Summary = "A request is about to reach the provider " + x.provider + "."
 	o.Shown.ProposedAction = "Send " + x.kind + " to " + clean(x.q.model)
-	o.Shown.Facts = append(gate.OnBehalf(d.Record.User, x.user), []gate.Fact{
+	o.Shown.Facts = append(gate.OnBehalf(&d.Record, x.named.User), []gate.Fact{
 		{Name: "model", Value: clean(x.q.model)},
 		{Name: "tools", Value: clean(strings.Join(x.q.tools, ", "))},
 		{Name: "bytes", Value: fmt.Sprint(len(x.q.body))},

@@ -19,6 +19,9 @@ const (
 	RevokedKey       Reason = "revoked_key"
 	RateLimited      Reason = "rate_limited"      // by the limit of the key, the agent or the address
 	NotAuthenticated Reason = "not_authenticated" // any other 401: the key of somebody else, a session that has ended
+	UserToken        Reason = "user_token"        // a user's token that proves nothing, or not for this agent
+	OtherWorkspace   Reason = "workspace"         // the call names a workspace that is not the caller's
+	WrongHandoff     Reason = "wrong_handoff"     // the token of a handoff that is not valid there
 	Others           Reason = "others"            // of any source, beyond what is told apart in a minute
 )
 

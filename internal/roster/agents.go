@@ -6,7 +6,7 @@ import (
 	"crypto/ed25519"
 	"database/sql"
 	"errors"
-	"slices"
+	"regexp"
 	"time"
 
 	"signalbox/internal/fault"
@@ -30,6 +30,8 @@ type NewAgent struct {
 	Trust     string            `json:"trust,omitempty"`
 	Labels    map[string]string `json:"labels,omitempty"`
 	PublicKey string            `json:"public_key,omitempty"` // PEM, or 64 hex digits
+	// OIDCClient is by what tokens name the agent as the one who acts.
+	OIDCClient string `json:"oidc_client,omitempty" doc:"its client id at an issuer of tokens"`
 
 	address string // when it is not made from name and workspace
 }
@@ -53,7 +55,32 @@ func (n *NewAgent) check() error {
 			return err
 		}
 	}
+	if err := checkClient(n.OIDCClient); err != nil {
+		return err
+	}
 	return oneOf("trust", n.Trust, TrustLevels)
+}
+
+var clientForm = regexp.MustCompile(`^[[:graph:]]{0,255}$`)
+
+// checkClient checks the form of a client id, "" for none.
+func checkClient(client string) error {
+	if !clientForm.MatchString(client) {
+		return fault.New(fault.InvalidPayload, "The oidc_client should be the agent's client id at the issuer, at most 255 "+
+			"characters without spaces, such as billing-agent. It is %.80q.", client).About("oidc_client")
+	}
+	return nil
+}
+
+// clientIsFree refuses a client id that another agent of the workspace has: a token names one agent.
+func clientIsFree(tx *ledger.Tx, workspace, client, agentID string) error {
+	taken, err := exists(tx, "SELECT 1 FROM agent WHERE workspace = $1 AND oidc_client = $2 AND oidc_client <> '' AND id <> $3",
+		workspace, client, agentID)
+	if err == nil && taken {
+		return fault.New(fault.AlreadyExists, "Another agent of workspace %q has the oidc_client %q already.", workspace,
+			client).About("oidc_client")
+	}
+	return err
 }
 
 // checkLabels bounds labels: rules read them with every decision.
@@ -143,7 +170,11 @@ func (r *Roster) admit(tx *ledger.Tx, n NewAgent) (body agentAdded, err error) {
 		body.Owner = owner.ID
 	}
 	if n.Scopes != nil {
-		body.Scopes = slices.Concat([]string{}, *n.Scopes)
+		body.Scopes = append([]string{}, *n.Scopes...)
+	}
+	body.OIDCClient = n.OIDCClient
+	if err := clientIsFree(tx, n.Workspace, n.OIDCClient, ""); err != nil {
+		return body, err
 	}
 	if len(n.ActsFor) > 0 {
 		body.ActsFor, err = r.resolveUsers(tx.Prover(), n.Workspace, n.ActsFor)
@@ -180,6 +211,8 @@ type AgentChange struct {
 	Suspended *bool              `json:"suspended,omitzero"`
 	ActsFor   *[]string          `json:"acts_for,omitzero" doc:"all users for whom it may act beside its owner"`
 	Scopes    *[]string          `json:"scopes,omitzero" doc:"what it may do at the most; [\"*\"] is everything"`
+	// OIDCClient is by what tokens name the agent as the one who acts.
+	OIDCClient *string `json:"oidc_client,omitzero" doc:"its client id at an issuer of tokens; \"\" removes it"`
 }
 
 // ChangeAgent changes an agent. A suspended agent still authenticates; the policy blocks
@@ -196,6 +229,11 @@ func (r *Roster) ChangeAgent(ctx context.Context, by Identity, workspace, name s
 		}
 		if c.ActsFor != nil {
 			if change.actsFor, err = r.resolveUsers(tx.Prover(), workspace, *c.ActsFor); err != nil {
+				return err
+			}
+		}
+		if c.OIDCClient != nil {
+			if err := clientIsFree(tx, workspace, *c.OIDCClient, found.ID); err != nil {
 				return err
 			}
 		}
@@ -233,6 +271,11 @@ func (c AgentChange) parse() (p parsedChange, err error) {
 			return p, err
 		}
 	}
+	if c.OIDCClient != nil {
+		if err := checkClient(*c.OIDCClient); err != nil {
+			return p, err
+		}
+	}
 	if p.limits = len(c.RateLimit) > 0 && string(c.RateLimit) != "null"; p.limits {
 		if p.rateLimit, err = parseRateLimit(c.RateLimit); err != nil {
 			return p, err
@@ -247,7 +290,8 @@ func (c AgentChange) parse() (p parsedChange, err error) {
 // append appends the entries of the change: one each for the settings, the suspension and the
 // public key, and none for what stays as it is.
 func (c parsedChange) append(tx *ledger.Tx, by Identity, a Agent) {
-	if c.Trust != nil || c.Labels != nil || c.limits || c.ActsFor != nil || c.Scopes != nil {
+	if c.Trust != nil || c.Labels != nil || c.limits || c.ActsFor != nil || c.Scopes != nil ||
+		c.OIDCClient != nil {
 		body := a.settings()
 		if c.Trust != nil {
 			body.Trust = *c.Trust
@@ -262,7 +306,10 @@ func (c parsedChange) append(tx *ledger.Tx, by Identity, a Agent) {
 			body.ActsFor = c.actsFor
 		}
 		if c.Scopes != nil {
-			body.Scopes = slices.Concat([]string{}, *c.Scopes)
+			body.Scopes = append([]string{}, *c.Scopes...)
+		}
+		if c.OIDCClient != nil {
+			body.OIDCClient = *c.OIDCClient
 		}
 		tx.Append(ledger.Event{Workspace: a.Workspace, Kind: "agent.changed", Actor: by.Actor(), Subject: a.ID, Body: body})
 	}
@@ -293,7 +340,7 @@ func (r *Roster) Grant(tx *ledger.Tx, actor, workspace, agentID, trust string) e
 
 // settings are what can be changed of an agent, as they are.
 func (a *Agent) settings() agentChanged {
-	return agentChanged{a.Trust, a.Labels, a.RateLimit, a.actsFor, a.Scopes}
+	return agentChanged{a.Trust, a.Labels, a.RateLimit, a.actsFor, a.Scopes, a.OIDCClient}
 }
 
 // RemoveAgent removes an agent and its keys. What it did stays in the ledger.

@@ -8,6 +8,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/refusal"
+	"signalbox/internal/roster/key"
 	"signalbox/internal/wire"
 )
 
@@ -15,8 +16,8 @@ import (
 // every request, so keys are cached. An agent counts as seen by it. A suspended agent is
 // returned as such: the policy blocks what it does, so that it is told why.
 func (r *Roster) Authenticate(ctx context.Context, secret string) (Identity, error) {
-	hash := hashSecret(secret)
-	h, err := r.cached(hash, func() (holding, error) { return r.provenHolder(ctx, hash) })
+	hash := key.Hash(secret)
+	h, err := r.cache.Get(string(hash), func() (holding, error) { return r.provenHolder(ctx, hash) })
 	if err != nil {
 		return Identity{}, err
 	}
@@ -31,7 +32,7 @@ func (r *Roster) Authenticate(ctx context.Context, secret string) (Identity, err
 				"it, or sign in again with `signalbox login --cli`."))
 	}
 	if h.who.Kind == HolderAgent {
-		r.presence.noteSeen(h.who.ID, now)
+		r.presence.Note(h.who.ID, now)
 	}
 	return h.identityAt(now), nil
 }
@@ -48,21 +49,24 @@ func (i Identity) refused(why refusal.Reason, err error) error {
 	return refusal.Because(err, c)
 }
 
+// RefusedWorkspace says of an error that it refuses a call which names another workspace than this holder's.
+func (i Identity) RefusedWorkspace(err error) error { return i.refused(refusal.OtherWorkspace, err) }
+
 // Named is the identity of an agent that is known by where it calls from, such as the Unix
 // socket of this machine, and sends no key. The caller has to be sure of that.
 func (r *Roster) Named(ctx context.Context, workspace, name string) (Identity, error) {
-	known := []byte("agent:" + workspace + "/" + name)
-	h, found, round := r.cache.find(known)
+	known := "agent:" + workspace + "/" + name
+	h, found, round := r.cache.Find(known)
 	if !found {
 		a, err := r.Agent(ctx, workspace, name)
 		if err != nil {
 			return Identity{}, err
 		}
 		h = a.holding()
-		r.cache.put(known, h, round)
+		r.cache.Put(known, h, round)
 	}
 	now := r.now().UnixMicro()
-	r.presence.noteSeen(h.who.ID, now)
+	r.presence.Note(h.who.ID, now)
 	return h.identityAt(now), nil
 }
 
@@ -81,7 +85,7 @@ func (a Agent) holding() (h holding) {
 	h.who = Identity{
 		Kind: HolderAgent, ID: a.ID, Name: a.Name, Workspace: a.Workspace,
 		Address: a.Address, Trust: a.Trust, Labels: a.Labels, Suspended: a.Suspended, RateLimit: a.RateLimit,
-		Owner: a.owner, ActsFor: a.actsFor, Scopes: a.Scopes,
+		Owner: a.owner, ActsFor: a.actsFor, Scopes: a.Scopes, OIDCClient: a.OIDCClient,
 	}
 	if a.SuspendedUntil != nil {
 		h.suspendedUntil = a.SuspendedUntil.UnixMicro()
@@ -146,24 +150,11 @@ LEFT JOIN agent_public_key p ON p.agent = k.holder AND p.retired_at = 0 WHERE k.
 	return h, err
 }
 
-// cached is what the cache has under the name, or what load finds and the cache then has.
-func (r *Roster) cached(name []byte, load func() (holding, error)) (holding, error) {
-	h, found, round := r.cache.find(name)
-	if found {
-		return h, nil
-	}
-	h, err := load()
-	if err == nil {
-		r.cache.put(name, h, round)
-	}
-	return h, err
-}
-
 // Find finds the identity of an agent by its address, which is in lower case. It does not
 // count as seen by that.
 func (r *Roster) Find(ctx context.Context, address string) (Identity, error) {
-	name := []byte("address:" + address)
-	h, err := r.cached(name, func() (holding, error) { return r.provenAddress(ctx, address) })
+	name := "address:" + address
+	h, err := r.cache.Get(name, func() (holding, error) { return r.provenAddress(ctx, address) })
 	if err != nil {
 		return Identity{}, err
 	}

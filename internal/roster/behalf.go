@@ -18,7 +18,9 @@ import (
 type Behalf struct {
 	User    *User
 	Proof   Proof
-	Claimed string // the user that the call named, if that is not proved
+	Claimed string   // the user that the call named, if that is not proved
+	Scopes  []string // what a token is narrowed to, nil if it says nothing of that
+	Hops    bool     // the token lists others who acted before, which proves nothing
 }
 
 // Proof is how it is known for whom an agent acts.
@@ -28,6 +30,9 @@ type Proof string
 const (
 	ProofOwner Proof = "owner" // the agent's key, and the agent is theirs
 	ProofKey   Proof = "key"   // the agent's key, and the agent may act for them
+	ProofOIDC  Proof = "oidc"  // a token of their own
+	// ProofHandoff is a handoff: somebody who acts for them has handed the work on.
+	ProofHandoff Proof = "handoff"
 )
 
 // ForOwner is the entry in the list of those for whom an agent may act that stands for its owner, as people write it.
@@ -39,9 +44,15 @@ const (
 	anybody    = "*"
 )
 
+// ForOIDC is what people write, and what is stored, for every user who proves with a token that the agent acts for them.
+const ForOIDC = "oidc"
+
 // For is on whose behalf an agent acts that names a user by name, id or e-mail; "" for one that names nobody. It is
 // called for every decision, so what the ledger says of users is cached like keys.
 func (r *Roster) For(ctx context.Context, who Identity, named string) (Behalf, error) {
+	if who.Proved != nil {
+		return who.Proved.named(named)
+	}
 	if who.Kind != HolderAgent || who.Owner == "" && named == "" {
 		return Behalf{}, nil
 	}
@@ -69,15 +80,31 @@ func (r *Roster) For(ctx context.Context, who Identity, named string) (Behalf, e
 	return b, err
 }
 
+// named is what a token has proved, for a call that names a user as well: they have to be the same.
+func (b *Behalf) named(user string) (Behalf, error) {
+	if u := b.User; user != "" && user != u.Name && user != u.ID && (u.Email == "" || !strings.EqualFold(user, u.Email)) {
+		return Behalf{}, fault.New(fault.Forbidden, "The call names the user %.80q, and its token is of %s.", user, u.Name)
+	}
+	return *b, nil
+}
+
+// ClaimsHops reports whether the token of a call lists others who acted before the agent.
+func (i *Identity) ClaimsHops() bool { return i.Proved != nil && i.Proved.Hops }
+
 // actsFor reports whether the agent may act for a user.
 func (i *Identity) actsFor(userID string) bool {
 	return userID == i.Owner || slices.Contains(i.ActsFor, anybody) || slices.Contains(i.ActsFor, userID)
 }
 
+// Called is the user of a workspace with a name, id or e-mail, nil if there is none.
+func (r *Roster) Called(ctx context.Context, workspace, named string) (*User, error) {
+	return r.cachedUser(ctx, workspace, named)
+}
+
 // cachedUser is a user by name, id or e-mail, nil if there is none.
 func (r *Roster) cachedUser(ctx context.Context, workspace, named string) (*User, error) {
-	known := []byte("user:" + workspace + "/" + named)
-	h, found, round := r.cache.find(known)
+	known := "user:" + workspace + "/" + named
+	h, found, round := r.cache.Find(known)
 	if found {
 		return h.user, nil
 	}
@@ -85,8 +112,19 @@ func (r *Roster) cachedUser(ctx context.Context, workspace, named string) (*User
 	if err != nil {
 		return nil, err
 	}
-	r.cache.put(known, holding{user: u}, round)
+	r.cache.Put(known, holding{user: u}, round)
 	return u, nil
+}
+
+// KnownUser is a user of a workspace by name, id or e-mail, nil if there is none. What the ledger says of users is
+// cached like keys.
+func (r *Roster) KnownUser(ctx context.Context, workspace, named string) (*User, error) {
+	return r.cachedUser(ctx, workspace, named)
+}
+
+// IsNamed reports whether a call that names a user by name, id or e-mail means this one.
+func (u *User) IsNamed(named string) bool {
+	return named == u.ID || named == u.Name || u.Email != "" && strings.EqualFold(u.Email, named)
 }
 
 // anyUser finds a user by name, id or e-mail, nil if there is none.
@@ -107,8 +145,8 @@ func (r *Roster) anyUser(p ledger.Prover, workspace, named string) (*User, error
 
 // OwnerOf is the id of the user whose agent one with an id is, "" if it is nobody's.
 func (r *Roster) OwnerOf(ctx context.Context, agentID string) (string, error) {
-	known := []byte("owner:" + agentID)
-	h, found, round := r.cache.find(known)
+	known := "owner:" + agentID
+	h, found, round := r.cache.Find(known)
 	if found {
 		return h.who.Owner, nil
 	}
@@ -116,11 +154,11 @@ func (r *Roster) OwnerOf(ctx context.Context, agentID string) (string, error) {
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return "", err
 	}
-	r.cache.put(known, h, round)
+	r.cache.Put(known, h, round)
 	return h.who.Owner, nil
 }
 
-// resolveUsers turns the names of users for whom an agent may act into what is stored: ids, or the star. "owner" is
+// resolveUsers turns the names of users for whom an agent may act into what is stored: ids, the star, or "oidc". "owner" is
 // always among them and is not stored.
 func (r *Roster) resolveUsers(p ledger.Prover, workspace string, names []string) ([]string, error) {
 	ids := []string{}
@@ -129,6 +167,8 @@ func (r *Roster) resolveUsers(p ledger.Prover, workspace string, names []string)
 		case ForOwner:
 		case ForAnybody:
 			ids = append(ids, anybody)
+		case ForOIDC:
+			ids = append(ids, ForOIDC)
 		default:
 			u, err := r.user(p, workspace, name)
 			if err != nil {
@@ -148,6 +188,9 @@ func (r *Roster) userNames(p ledger.Prover, workspace string, ids []string) ([]s
 	names := []string{}
 	if slices.Contains(ids, anybody) {
 		names = append(names, ForAnybody)
+	}
+	if slices.Contains(ids, ForOIDC) {
+		names = append(names, ForOIDC)
 	}
 	for _, u := range all {
 		if slices.Contains(ids, u.ID) {

@@ -20,8 +20,8 @@
 //
 // All state follows from ledger entries (state.go). The service (agents.go, keys.go,
 // operators.go, users.go) checks and appends, and never writes a table. Two things
-// are not state: presence, which is bookkeeping beside the ledger (presence.go), and
-// rate limits, which each node counts for itself in memory (limit.go), so that an
+// are not state: presence, which is bookkeeping beside the ledger (package presence), and
+// rate limits, which each node counts for itself in memory (package bucket), so that an
 // agent that calls N nodes may do N times as much.
 //
 // # Invariants

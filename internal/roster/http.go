@@ -177,8 +177,8 @@ func WorkspaceOf(ctx context.Context, named string) (string, error) {
 	scope := wire.Scope(ctx)
 	workspace := cmp.Or(named, scope, DefaultWorkspace)
 	if !wire.InScope(ctx, workspace) {
-		return "", fault.New(fault.NotFound, "There is no workspace %.80q for your token, which is for %q.", workspace,
-			scope).About("workspace")
+		return "", From(ctx).RefusedWorkspace(fault.New(fault.NotFound,
+			"There is no workspace %.80q for your token, which is for %q.", workspace, scope).About("workspace"))
 	}
 	return workspace, nil
 }

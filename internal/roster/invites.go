@@ -12,6 +12,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/id"
 	"signalbox/internal/ledger"
+	"signalbox/internal/roster/key"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
@@ -94,9 +95,9 @@ func (r *Roster) MakeInvite(ctx context.Context, by Identity, n NewInvite) (Made
 	}
 	made := MadeInvite{
 		Invite: Invite{ID: id.New("invite"), Workspace: n.Workspace, UsesLeft: n.Uses},
-		Code:   "inv_" + base36(32),
+		Code:   "inv_" + key.Base36(32),
 	}
-	body := inviteMade{Hash: hex.EncodeToString(hashSecret(made.Code)), Uses: n.Uses}
+	body := inviteMade{Hash: hex.EncodeToString(key.Hash(made.Code)), Uses: n.Uses}
 	err = r.Write(ctx, func(tx *ledger.Tx) error {
 		if err := RequireWorkspace(tx, n.Workspace); err != nil {
 			return err
@@ -123,7 +124,7 @@ func (r *Roster) MakeInvite(ctx context.Context, by Identity, n NewInvite) (Made
 func (r *Roster) UseInvite(tx *ledger.Tx, actor Identity, code string) (workspace string, err error) {
 	var inviteID string
 	var left, expires int64
-	err = tx.QueryRow("SELECT id, workspace, uses_left, expires_at FROM invite WHERE hash = $1", []any{hashSecret(code)},
+	err = tx.QueryRow("SELECT id, workspace, uses_left, expires_at FROM invite WHERE hash = $1", []any{key.Hash(code)},
 		&inviteID, &workspace, &left, &expires)
 	if errors.Is(err, sql.ErrNoRows) || err == nil && (left < 1 || expires != 0 && tx.Now().UnixMicro() >= expires) {
 		return "", fault.New(fault.Unauthenticated,
@@ -164,7 +165,7 @@ func proveInvite(p ledger.Prover, inviteID, workspace, code string, left, expire
 			return err
 		}
 	}
-	if made.Uses != left || made.ExpiresAt != expires || made.Hash != hex.EncodeToString(hashSecret(code)) {
+	if made.Uses != left || made.ExpiresAt != expires || made.Hash != hex.EncodeToString(key.Hash(code)) {
 		return contradicted(p, "invite", inviteID, inviteID)
 	}
 	return nil

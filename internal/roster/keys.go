@@ -10,6 +10,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/id"
 	"signalbox/internal/ledger"
+	"signalbox/internal/roster/key"
 	"signalbox/internal/store"
 )
 
@@ -30,15 +31,15 @@ type Issued struct {
 
 // prepare draws a key outside of the transaction, which may run twice.
 func prepare(kind KeyKind) Issued {
-	secret := newSecret(kind)
-	return Issued{Secret: secret, Key: Key{ID: id.New("key"), Kind: kind, Hint: hint(secret)}}
+	secret := key.Draw(string(kind))
+	return Issued{Secret: secret, Key: Key{ID: id.New("key"), Kind: kind, Hint: key.Hint(secret)}}
 }
 
 // issue appends key.issued. The entry has the hash of the secret and a hint, never the secret.
 func issue(tx *ledger.Tx, by Identity, workspace, holder string, k *Issued) {
 	k.Key.IssuedAt = tx.Now()
 	body := keyIssued{
-		Kind: k.Key.Kind, Holder: holder, Hash: hex.EncodeToString(hashSecret(k.Secret)), Hint: k.Key.Hint,
+		Kind: k.Key.Kind, Holder: holder, Hash: hex.EncodeToString(key.Hash(k.Secret)), Hint: k.Key.Hint,
 		Limit: k.Key.RateLimit,
 	}
 	if k.Key.ExpiresAt != nil {

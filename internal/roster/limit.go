@@ -4,13 +4,11 @@ import (
 	"math"
 	"net/http"
 	"strconv"
-	"sync"
 	"time"
-
-	"golang.org/x/time/rate"
 
 	"signalbox/internal/fault"
 	"signalbox/internal/refusal"
+	"signalbox/internal/roster/bucket"
 	"signalbox/internal/wire"
 )
 
@@ -105,15 +103,15 @@ func (r *Roster) TakeHourly(who Identity, what string, own int) (Allowance, erro
 }
 
 // take takes a token from a bucket, and says what is left of it. A limit of 0 is none.
-func (r *Roster) take(from *buckets, holder, name, what string, limit int) (Allowance, error) {
+func (r *Roster) take(from *bucket.Buckets, holder, name, what string, limit int) (Allowance, error) {
 	if limit == 0 {
 		return Allowance{}, nil
 	}
 	now := r.now()
-	bucket := from.find(bucketName{holder, what, limit}, now)
-	taken := bucket.AllowN(now, 1)
-	left := max(0, bucket.TokensAt(now))
-	perSecond := float64(bucket.Limit())
+	tokens := from.Find(bucket.Name{Holder: holder, What: what, Limit: limit}, now)
+	taken := tokens.AllowN(now, 1)
+	left := max(0, tokens.TokensAt(now))
+	perSecond := float64(tokens.Limit())
 	a := Allowance{
 		Limit: limit, Remaining: int(left),
 		Reset: now.Add(time.Duration((float64(limit) - left) / perSecond * float64(time.Second))),
@@ -124,55 +122,5 @@ func (r *Roster) take(from *buckets, holder, name, what string, limit int) (Allo
 	wait := max(1, int(math.Ceil((1-left)/perSecond)))
 	return a, fault.New(fault.RateLimited,
 		"%s has used up its %d %s %s. Try again in %d seconds, or ask an operator for a higher rate_limit.", name, limit,
-		what, from.unit(), wait).With(wire.RetryAfter, wait)
-}
-
-// bucketName includes the limit: a limit that is changed starts with a full bucket, and calls
-// for which a protocol has different limits are counted separately.
-type bucketName struct {
-	holder, what string
-	limit        int
-}
-
-// buckets are token buckets that refill within a minute, or an hour. One that was not used for
-// that long is full, like a new one, and can be dropped. Two generations do that without a
-// timer: at each turn the old one is dropped, and what is used moves to the young one.
-type buckets struct {
-	hours      bool
-	mu         sync.Mutex
-	turned     time.Time
-	young, old map[bucketName]*rate.Limiter // used since the turn, and before
-}
-
-// span is how long an empty bucket takes to fill up.
-func (b *buckets) span() time.Duration {
-	if b.hours {
-		return time.Hour
-	}
-	return time.Minute
-}
-
-func (b *buckets) unit() string {
-	if b.hours {
-		return "an hour"
-	}
-	return "a minute"
-}
-
-// find is the bucket of a name, full if it is new. A limiter that is returned may be used
-// without the lock.
-func (b *buckets) find(name bucketName, now time.Time) *rate.Limiter {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.young == nil || now.Sub(b.turned) >= b.span() {
-		b.turned, b.old, b.young = now, b.young, map[bucketName]*rate.Limiter{}
-	}
-	found := b.young[name]
-	if found == nil {
-		if found = b.old[name]; found == nil {
-			found = rate.NewLimiter(rate.Limit(float64(name.limit)/b.span().Seconds()), name.limit)
-		}
-		b.young[name] = found
-	}
-	return found
+		what, from.Unit(), wait).With(wire.RetryAfter, wait)
 }

@@ -73,15 +73,11 @@ func (r *Roster) Reaches(ctx context.Context, from, to string) (bool, error) {
 	if from == to {
 		return true, nil
 	}
-	open, found, round := r.cache.findOpen(to)
-	if !found {
-		var err error
-		if open, err = openTo(r.ledger.Prover(ctx), to); err != nil {
-			return false, err
-		}
-		r.cache.putOpen(to, open, round)
-	}
-	return slices.Contains(open, from), nil
+	h, err := r.cache.Get("open:"+to, func() (h holding, err error) {
+		h.open, err = openTo(r.ledger.Prover(ctx), to)
+		return h, err
+	})
+	return slices.Contains(h.open, from), err
 }
 
 // ChangeWorkspace changes the settings of a workspace. Who is confined to a workspace changes that one alone. What was

@@ -34,7 +34,7 @@ type keyFacts struct {
 var aboutHolders = []string{
 	"agent.added", "agent.changed", "agent.suspended", "agent.resumed", "agent.removed", "public_key.added",
 	"public_key.retired", "operator.added", "operator.changed", "operator.removed", "owner.added", "owner.removed",
-	kindUserAdded, kindUserChanged, kindUserSuspended, kindUserResumed, kindUserRemoved,
+	kindUserAdded, kindUserChanged, kindUserSuspended, kindUserResumed, kindUserLinked, kindUserRemoved,
 }
 
 // aboutUsers are those of them that are about users.
@@ -67,13 +67,13 @@ func (f *facts) follow(e *ledger.Entry) error {
 		b, err := ledger.Read[agentAdded](e)
 		*f = facts{publicKeys: map[string]ed25519.PublicKey{}, who: Identity{
 			Kind: HolderAgent, ID: e.Subject, Name: b.Name, Workspace: e.Workspace, Address: b.Address, Trust: b.Trust,
-			Labels: b.Labels, Owner: b.Owner, ActsFor: b.ActsFor, Scopes: b.Scopes,
+			Labels: b.Labels, Owner: b.Owner, ActsFor: b.ActsFor, Scopes: b.Scopes, OIDCClient: b.OIDCClient,
 		}}
 		return err
 	case "agent.changed":
 		b, err := ledger.Read[agentChanged](e)
 		f.who.Trust, f.who.Labels, f.who.RateLimit = b.Trust, b.Labels, b.RateLimit
-		f.who.ActsFor, f.who.Scopes = b.ActsFor, b.Scopes
+		f.who.ActsFor, f.who.Scopes, f.who.OIDCClient = b.ActsFor, b.Scopes, b.OIDCClient
 		return err
 	case "agent.suspended":
 		b, err := ledger.Read[agentSuspended](e)
@@ -113,13 +113,22 @@ func (f *facts) followUser(e *ledger.Entry) error {
 	case "owner.added", kindUserAdded:
 		b, err := ledger.Read[userAdded](e)
 		*f = facts{who: Identity{Kind: HolderOwner, ID: e.Subject, Name: b.Name, Workspace: e.Workspace}}
-		f.user = &User{ID: e.Subject, Name: b.Name, Workspace: e.Workspace}
+		f.user = &User{ID: e.Subject, Name: b.Name, Workspace: e.Workspace, Source: SourceHand}
+		if b.Login != nil {
+			f.user.Source, f.user.Logins = SourceOIDC, []Login{*b.Login}
+		}
 		f.user.set(b.userSettings)
 		return err
 	case kindUserChanged:
 		b, err := ledger.Read[userSettings](e)
 		if f.user != nil {
 			f.user.set(*b)
+		}
+		return err
+	case kindUserLinked:
+		b, err := ledger.Read[Login](e)
+		if f.user != nil {
+			f.user.Logins = append(f.user.Logins, *b)
 		}
 		return err
 	case kindUserSuspended, kindUserResumed:
@@ -159,6 +168,7 @@ func (f *facts) publicKey() ed25519.PublicKey {
 // lend gives a holding what no table has: for whom the agent acts, and what it may do.
 func (f *facts) lend(h *holding) {
 	h.who.Owner, h.who.ActsFor, h.who.Scopes = f.who.Owner, f.who.ActsFor, f.who.Scopes
+	h.who.OIDCClient = f.who.OIDCClient
 }
 
 // isOf reports whether a row about a holder says the same.

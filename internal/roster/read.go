@@ -12,6 +12,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/id"
 	"signalbox/internal/ledger"
+	"signalbox/internal/roster/key"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
@@ -64,6 +65,7 @@ func (r *Roster) agent(p ledger.Prover, workspace, name string) (found Agent, er
 		found = all[0]
 		f, _, err := prove(p, found.ID, "")
 		found.owner, found.actsFor, found.Scopes = f.who.Owner, f.who.ActsFor, f.who.Scopes
+		found.OIDCClient = f.who.OIDCClient
 		return f.isOfAgent(&found, r.now().UnixMicro()), err
 	})
 	if err == nil && agree && len(found.actsFor) > 0 {
@@ -216,7 +218,7 @@ func scanKey(scan func(...any) error) (Key, error) {
 // Knows reports whether there is or was such a key, valid or not.
 func (r *Roster) Knows(ctx context.Context, secret string) (bool, error) {
 	var n int
-	err := r.db.Read.QueryRowContext(ctx, "SELECT count(*) FROM access_key WHERE hash = $1", hashSecret(secret)).Scan(&n)
+	err := r.db.Read.QueryRowContext(ctx, "SELECT count(*) FROM access_key WHERE hash = $1", key.Hash(secret)).Scan(&n)
 	return n > 0, err
 }
 

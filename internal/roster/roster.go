@@ -11,6 +11,10 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
+	"signalbox/internal/oidc"
+	"signalbox/internal/recall"
+	"signalbox/internal/roster/bucket"
+	"signalbox/internal/roster/presence"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
@@ -60,8 +64,9 @@ type Agent struct {
 	// SuspendedUntil is when the agent goes on by itself, nil for never.
 	SuspendedUntil *time.Time `json:"suspended_until,omitempty"`
 	// ActsFor and Scopes are shown of one agent, not in lists.
-	ActsFor    []string    `json:"acts_for,omitzero" doc:"the users for whom it may act beside its owner; [\"anybody\"] is all of the workspace"`
+	ActsFor    []string    `json:"acts_for,omitzero" doc:"the users for whom it may act beside its owner; [\"anybody\"] is all of the workspace, \"oidc\" who has a token"`
 	Scopes     []string    `json:"scopes,omitzero" doc:"what it may do at the most, for whomever; [\"*\"] is everything"`
+	OIDCClient string      `json:"oidc_client,omitzero" doc:"its client id at an issuer of tokens; like scopes it is not in lists"`
 	Online     bool        `json:"online"`
 	LastSeenAt *time.Time  `json:"last_seen_at"`
 	AddedAt    time.Time   `json:"added_at"`
@@ -131,6 +136,10 @@ type Identity struct {
 	Owner     string   // the id of the user whose it is, "" for none
 	ActsFor   []string // ids of further users for whom it may act, or anybody
 	Scopes    []string // what it may do at the most, nil for everything
+	// OIDCClient is its client id at an issuer of tokens, "" for none.
+	OIDCClient string
+	// Proved is what ProveUser has found by the token of this call, nil without one.
+	Proved *Behalf
 }
 
 // Actor is how the identity is named in the ledger.
@@ -147,8 +156,9 @@ type Options struct {
 	Ledger   *ledger.Ledger // has Projection
 	Now      func() time.Time
 	Log      *slog.Logger
-	Provider string // the domain that the addresses of agents end with
-	PerAgent *int64 // the limit of every agent, a minute, 0 for none; nil leaves it to the protocols
+	Provider string         // the domain that the addresses of agents end with
+	PerAgent *int64         // the limit of every agent, a minute, 0 for none; nil leaves it to the protocols
+	Tokens   *oidc.Verifier // of users; nil refuses all
 }
 
 // Roster keeps and looks up identities. It is safe for concurrent use.
@@ -159,10 +169,11 @@ type Roster struct {
 	log      *slog.Logger
 	provider string
 	perAgent *int64
-	cache    cache
-	presence presence
-	buckets  buckets
-	hourly   buckets
+	tokens   *oidc.Verifier
+	cache    recall.Cache[string, holding]
+	presence *presence.Sightings
+	buckets  bucket.Buckets
+	hourly   bucket.Buckets
 }
 
 // New makes a roster. While Run is running, keys are cached and presence is shared with other
@@ -170,8 +181,9 @@ type Roster struct {
 func New(o Options) *Roster {
 	return &Roster{
 		db: o.DB, ledger: o.Ledger, now: o.Now, log: o.Log, provider: o.Provider, perAgent: o.PerAgent,
-		hourly:   buckets{hours: true},
-		presence: presence{seen: map[string]int64{}, held: map[string]int{}},
+		tokens:   o.Tokens,
+		hourly:   bucket.Buckets{Hours: true},
+		presence: presence.New(o.DB, o.Now, o.Log),
 	}
 }
 
@@ -188,7 +200,7 @@ func From(ctx context.Context) Identity { return caller.Of(ctx) }
 // answered. On other nodes following the ledger empties it.
 func (r *Roster) Write(ctx context.Context, fn func(*ledger.Tx) error) error {
 	err := r.ledger.Write(ctx, fn)
-	r.cache.forget()
+	r.cache.Forget()
 	return err
 }
 

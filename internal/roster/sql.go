@@ -6,7 +6,8 @@ import "signalbox/internal/store"
 //
 // Step 1 has workspaces, agents, operators and keys. Step 2 confines operators to a
 // workspace. Step 3 adds addresses, owners, public keys and presence. Step 4 adds contacts of
-// operators. Step 5 adds suspensions that end, proofs, reserved addresses and invites.
+// operators. Step 5 adds suspensions that end, proofs, reserved addresses and invites. Step 6 adds
+// what issuers of tokens know users and agents by.
 //
 // Keys and invites are found by the hash of their secret, which is unique. Times are in
 // microseconds, and 0 stands for never.
@@ -101,5 +102,16 @@ CREATE TABLE invite (
   uses_left {bigint} NOT NULL,
   expires_at {bigint} NOT NULL,
   made_at {bigint} NOT NULL
+) {strict};
+`, `
+ALTER TABLE agent ADD COLUMN oidc_client {text} NOT NULL DEFAULT '';
+CREATE UNIQUE INDEX agent_oidc_client ON agent (workspace, oidc_client) WHERE oidc_client <> '';
+
+CREATE TABLE user_login (
+  workspace {text} NOT NULL,
+  issuer {text} NOT NULL,
+  subject {text} NOT NULL,
+  owner {text} NOT NULL,
+  PRIMARY KEY (workspace, issuer, subject)
 ) {strict};
 `}}

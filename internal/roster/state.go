@@ -24,6 +24,8 @@ type (
 		Labels  map[string]string `json:"labels"`
 		ActsFor []string          `json:"acts_for,omitzero"` // ids of users, or "*"
 		Scopes  []string          `json:"scopes,omitzero"`   // nil is everything, and an empty list nothing
+		// OIDCClient is its client id at an issuer of tokens.
+		OIDCClient string `json:"oidc_client,omitzero"`
 	}
 	// agentChanged holds all settings as they are after the change, so that an apply function
 	// need not know those before.
@@ -33,6 +35,8 @@ type (
 		RateLimit *int64            `json:"rate_limit,omitempty"`
 		ActsFor   []string          `json:"acts_for,omitzero"`
 		Scopes    []string          `json:"scopes,omitzero"`
+		// OIDCClient is its client id at an issuer of tokens.
+		OIDCClient string `json:"oidc_client,omitzero"`
 	}
 	// agentSuspended is the body of agent.suspended.
 	agentSuspended struct {
@@ -93,7 +97,7 @@ func Projection() ledger.Projection {
 		Name: "roster",
 		Tables: ledger.Tables(
 			"workspace (name)", "agent (id)", "agent_public_key (agent, fingerprint)",
-			"operator (id)", "operator_contact (operator, channel)", "owner (id)",
+			"operator (id)", "operator_contact (operator, channel)", "owner (id)", "user_login (workspace, issuer, subject)",
 			"access_key (id)", "address_hold (address)", "invite (id)",
 		),
 		Apply: map[string]ledger.Apply{
@@ -117,6 +121,7 @@ func Projection() ledger.Projection {
 			kindUserChanged:      keep,
 			kindUserSuspended:    keep,
 			kindUserResumed:      keep,
+			kindUserLinked:       ledger.ApplyBody(applyLogin),
 			kindUserRemoved:      removeUser,
 			"invite.made":        ledger.TryBody(applyInviteMade),
 			"invite.used":        applyInviteUsed,
@@ -146,8 +151,8 @@ func applyAgentAdded(tx *store.Tx, e *ledger.Entry, b *agentAdded) error {
 		return err
 	}
 	tx.Exec("INSERT INTO agent (id, workspace, name, address, owner, trust, labels, suspended, "+
-		"added_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-		e.Subject, e.Workspace, b.Name, b.Address, b.Owner, b.Trust, labels, false, e.At.UnixMicro())
+		"added_at, oidc_client) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+		e.Subject, e.Workspace, b.Name, b.Address, b.Owner, b.Trust, labels, false, e.At.UnixMicro(), b.OIDCClient)
 	return nil
 }
 
@@ -156,8 +161,8 @@ func applyAgentChanged(tx *store.Tx, e *ledger.Entry, b *agentChanged) error {
 	if err != nil {
 		return err
 	}
-	tx.Exec("UPDATE agent SET trust = $2, labels = $3, rate_limit = $4 WHERE id = $1", e.Subject, b.Trust, labels,
-		b.RateLimit)
+	tx.Exec("UPDATE agent SET trust = $2, labels = $3, rate_limit = $4, oidc_client = $5 WHERE id = $1", e.Subject, b.Trust,
+		labels, b.RateLimit, b.OIDCClient)
 	return nil
 }
 
@@ -218,6 +223,15 @@ func applyPublicKeyRetired(tx *store.Tx, e *ledger.Entry, b *publicKeyRetired) {
 func applyUserAdded(tx *store.Tx, e *ledger.Entry, b *userAdded) {
 	tx.Exec("INSERT INTO owner (id, workspace, name, added_at) VALUES ($1, $2, $3, $4)", e.Subject, e.Workspace, b.Name,
 		e.At.UnixMicro())
+	if b.Login != nil {
+		applyLogin(tx, e, b.Login)
+	}
+}
+
+// applyLogin stores to whom a subject belongs. The row stays when the user is removed, so that nobody is made again.
+func applyLogin(tx *store.Tx, e *ledger.Entry, b *Login) {
+	tx.Exec(`INSERT INTO user_login (workspace, issuer, subject, owner) VALUES ($1, $2, $3, $4)
+ON CONFLICT (workspace, issuer, subject) DO UPDATE SET owner = excluded.owner`, e.Workspace, b.Issuer, b.Subject, e.Subject)
 }
 
 func applyOperatorAdded(tx *store.Tx, e *ledger.Entry, b *operatorAdded) {

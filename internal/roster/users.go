@@ -31,6 +31,8 @@ type User struct {
 	Limits    map[string]int64 `json:"limits,omitzero" doc:"numbers that rules compare with, by name"`
 	Suspended bool             `json:"suspended" doc:"nothing is done on their behalf"`
 	AddedAt   time.Time        `json:"added_at"`
+	Source    string           `json:"source" example:"hand" doc:"hand, or oidc for who came with a token"`
+	Logins    []Login          `json:"logins,omitzero" doc:"by what issuers of tokens know them"`
 }
 
 // The kinds of the entries about users, whose subject is the user's id. owner.added and owner.removed are those of
@@ -54,6 +56,7 @@ type (
 	userAdded struct {
 		Name string `json:"name"`
 		userSettings
+		Login *Login `json:"login,omitzero"` // of a user who came with a token
 	}
 )
 
@@ -106,9 +109,9 @@ func (r *Roster) AddUser(ctx context.Context, by Identity, n NewUser) (User, Iss
 	if err := checkName(n.Name); err != nil {
 		return User{}, Issued{}, err
 	}
-	body := userAdded{n.Name, userSettings{n.Email, []string{scope.All}, n.Limits}}
+	body := userAdded{Name: n.Name, userSettings: userSettings{n.Email, []string{scope.All}, n.Limits}}
 	if n.Scopes != nil {
-		body.Scopes = slices.Concat([]string{}, *n.Scopes)
+		body.Scopes = append([]string{}, *n.Scopes...)
 	}
 	if err := body.check(); err != nil {
 		return User{}, Issued{}, err
@@ -173,7 +176,7 @@ func (r *Roster) ChangeUser(ctx context.Context, by Identity, workspace, name st
 			after.Email = *c.Email
 		}
 		if c.Scopes != nil {
-			after.Scopes = slices.Concat([]string{}, *c.Scopes)
+			after.Scopes = append([]string{}, *c.Scopes...)
 		}
 		if c.Limits != nil {
 			after.Limits = maps.Clone(*c.Limits)

@@ -7,6 +7,13 @@
 // and the caller does not know (who the agent is, what it did recently, what time it
 // is), and returns a Record for the caller to append with what was decided.
 //
+// # Layers
+//
+// Beside the server's policy there are those of workspaces and of users (Layer), each with
+// versions of its own; package policy/layer has the order in which they decide. Which are in
+// force is read from the entries alone. A layer that cannot be read blocks everything for whom
+// it is about, and nobody else.
+//
 // # What protocols do
 //
 // A protocol asks Decide, acts on the verdict, and appends the record in the same
@@ -30,7 +37,7 @@
 // # Invariants
 //
 // A decision that is recorded is what its version says with all that was recorded before
-// it. A decision names the version and the rule that took it. A suspended agent is
+// it. A decision names the versions of all layers, and the rule that took it. A suspended agent is
 // blocked whatever the rules say. Replaying a version over its own decisions changes
 // nothing. Before Run has read a policy, and without one that can be read, everything is
 // blocked.

@@ -10,18 +10,20 @@ import (
 	"time"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/handoff"
 	"signalbox/internal/ledger"
-	"signalbox/internal/policy"
 	"signalbox/internal/roster"
+	"signalbox/internal/scope"
 )
 
 // basis is what a decision that looked at counters was made of, so that it can be made again in the transaction
 // that records it.
 type basis struct {
 	book   *Book
-	policy *policy.Policy
+	rules  inForceFor
 	recent *countReader // what it saw
 	record Record       // as it was decided, with its event
+	under  *handoff.Standing
 }
 
 // StaleError is the error of a decision that would have come out otherwise: others were recorded since it was made, and
@@ -32,7 +34,8 @@ func (s *StaleError) Error() string {
 	return fmt.Sprintf("the rule %q decides now, since others were decided meanwhile", s.Decision.Rule)
 }
 
-// Counted reports whether a rule has looked at a counter, so that Recheck may come to another end.
+// Counted reports whether a rule has looked at a counter, or the call is under a handoff, so that Recheck may come to
+// another end.
 func (d Decision) Counted() bool { return d.basis != nil }
 
 // Recheck makes a decision exact. Call it in the transaction that records the decision, before anything is appended
@@ -55,28 +58,65 @@ func (d Decision) Recheck(tx *ledger.Tx) (Decision, error) {
 	if err != nil {
 		return d, err
 	}
-	if was.holds(pending) {
-		return d, nil
+	under, same, err := was.stillUnder(tx)
+	if err != nil || same && was.holds(pending) {
+		return d, err
+	}
+	record := was.record
+	if !same {
+		record.Delegation, record.Scopes = under.Delegation, scope.Common(record.Scopes, under.Scopes)
 	}
 	// The rules are bounded by their cost, and a caller that has gone does not change what they say.
-	now := was.record.decide(context.Background(), b, was.policy, &countReader{at: was.recent.at, pending: pending})
-	if now.Action != was.record.Then || now.Rule != was.record.Rule || now.Failed != was.record.Failed {
+	now := record.decide(context.Background(), b, was.rules, &countReader{at: was.recent.at, pending: pending}, kept(under))
+	now.behalf = d.behalf
+	if now.Action != was.record.Then || now.Rule != was.record.Rule || now.Layer != was.record.Layer ||
+		now.Failed != was.record.Failed {
 		return d, &StaleError{now}
 	}
 	d.Shadow, d.Record.Shadow, d.Record.Recent = now.Shadow, now.Record.Shadow, now.Record.Recent
+	d.Record.Delegation = now.Record.Delegation
 	return d, nil
+}
+
+// StillUnder fails with *StaleError if the handoff that the call is under has ended since it was decided. It is for a
+// decision that waited for a person: the counters that its rule looked at have been decided about, and are not read again.
+func (d Decision) StillUnder(tx *ledger.Tx) error {
+	if d.basis == nil || d.basis.under == nil {
+		return nil
+	}
+	was := d.basis
+	under, same, err := was.stillUnder(tx)
+	if err != nil || same {
+		return err
+	}
+	record := was.record
+	record.Delegation, record.Scopes = under.Delegation, scope.Common(record.Scopes, under.Scopes)
+	now := record.decide(context.Background(), was.book, was.rules, &countReader{at: was.recent.at}, kept(under))
+	now.behalf = d.behalf
+	return &StaleError{now}
+}
+
+// stillUnder is how the call stands under its handoff in the transaction, and whether that is the same as before.
+func (b *basis) stillUnder(tx *ledger.Tx) (handoff.Standing, bool, error) {
+	if b.under == nil {
+		return handoff.Standing{}, true, nil
+	}
+	return b.book.handoff.Recheck(tx, *b.under)
 }
 
 // holds reports whether the counters that were read are what they were. Then the policy says the same.
 func (b *basis) holds(pending *tally) bool {
 	exact := *b.recent
 	exact.pending = pending
-	for _, c := range exact.at.counts {
-		if was, read := exact.seen.Find(c.What, c.Window); read && exact.count(c.What, c.Window) != was {
+	for _, c := range exact.at.counters {
+		if c.workspace != "" && c.workspace != exact.workspace {
+			continue
+		}
+		if was, read := exact.seen.Find(c.What, c.Window); read && exact.count(c.Count) != was {
 			return false
 		}
 	}
-	return true
+	return slices.Equal(exact.spend(b.record.Delegation.Hops), b.record.Delegation.Hops)
 }
 
 // maxRounds is how often a decision is made anew before it is given up. A limit settles in two rounds: each round is
@@ -207,7 +247,7 @@ func (p *pending) count(b *Book, appended []*ledger.Entry, beside *tally) *tally
 		p.beside, p.counts, p.n = beside, nil, 0
 	}
 	if p.counts == nil {
-		p.counts = newTally(beside.counts)
+		p.counts = beside.empty()
 	}
 	for ; p.n < len(appended); p.n++ {
 		b.count(p.counts, appended[p.n])

@@ -11,7 +11,6 @@ import (
 	"pgregory.net/rapid"
 
 	"signalbox/internal/ledger"
-	"signalbox/internal/ledger/ledgertest"
 	"signalbox/internal/policy"
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
@@ -89,17 +88,20 @@ func mustParse(t *testing.T, rules string) *policy.Policy {
 	return p
 }
 
+// withDana is a node with a user.
+func withDana(t *testing.T, address string) (*node, roster.User) {
+	t.Helper()
+	n := start(t, address, t.TempDir())
+	dana, _, err := n.roster.AddUser(t.Context(), roster.Identity{}, roster.NewUser{Name: "dana"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n, dana
+}
+
 func TestAgentsOfOneUserShareItsCounters(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
-		n := openAt(t, address, t.TempDir(), &ledgertest.Clock{})
-		n.run()
-		if err := n.roster.Bootstrap(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		dana, _, err := n.roster.AddUser(t.Context(), roster.Identity{}, roster.NewUser{Name: "dana"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		n, dana := withDana(t, address)
 		n.apply(`  - {name: limit, on: [action], when: 'recent.allowed("1h", "user") >= 60', then: block}
 `)
 		two := []roster.Identity{agent("x"), agent("y")}
@@ -140,6 +142,43 @@ func TestTiersCountApart(t *testing.T) {
 			{policy.Background, "background"},
 		} {
 			if d, err := n.settle(agent("x"), policy.Event{Tier: c.tier}); err != nil || d.Rule != c.rule {
+				t.Errorf("%d: %s was decided by %s, want %s: %v %v", i, c.tier, d.Rule, c.rule, d.Record.Recent, err)
+			}
+		}
+	})
+}
+
+func TestAUsersAgentsShareTheLimitOfATierAndOfATool(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n, dana := withDana(t, address)
+		n.apply(`  - {name: background, on: [action], then: block,
+     when: 'event.tier == "background" && recent.allowed("1h", "user.tier") >= 2'}
+  - {name: mail, on: [action], when: 'event.tool == "mail" && recent.actions("1h", "user.tool") >= 1', then: block}
+`)
+		one, other, nobody := agent("one"), agent("other"), agent("nobody")
+		one.Kind, one.Owner, other.Kind, other.Owner = roster.HolderAgent, dana.ID, roster.HolderAgent, dana.ID
+		for i, c := range []struct {
+			who  roster.Identity
+			tier policy.Tier
+			tool string
+			rule string
+		}{
+			{one, policy.Background, "", "default"},
+			{other, policy.Interactive, "", "default"},
+			{other, policy.Background, "", "default"},
+			{one, policy.Background, "", "background"},
+			{other, policy.Background, "", "background"},
+			{other, policy.Interactive, "", "default"},
+			{one, policy.Interactive, "mail", "default"},
+			{other, policy.API, "mail", "mail"},
+			{other, policy.API, "read", "default"},
+			// An agent that is nobody's has its own.
+			{nobody, policy.Background, "mail", "default"},
+			{nobody, policy.Background, "", "default"},
+			{nobody, policy.Background, "", "background"},
+			{nobody, policy.Interactive, "mail", "mail"},
+		} {
+			if d, err := n.settle(c.who, policy.Event{Tier: c.tier, Tool: c.tool}); err != nil || d.Rule != c.rule {
 				t.Errorf("%d: %s was decided by %s, want %s: %v %v", i, c.tier, d.Rule, c.rule, d.Record.Recent, err)
 			}
 		}

@@ -3,6 +3,7 @@ package rulebook
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,6 +25,7 @@ const VersionHeader = "Signalbox-Policy-Version"
 type (
 	// Applied says what became of a policy that was put.
 	Applied struct {
+		Layer
 		Version  Version  `json:"version"`
 		Changed  bool     `json:"changed"`  // false: it was the newest already
 		InForce  bool     `json:"in_force"` // false: what its rules count is still being read, and the one before decides
@@ -46,6 +48,10 @@ type (
 		Rules    []policy.RuleSummary `json:"rules"`
 		Warnings []string             `json:"warnings"`
 	}
+	// LayerList lists the layers that there are.
+	LayerList struct {
+		Layers []AppliedLayer `json:"layers"`
+	}
 	// ReplayLine is a line of the answer to a replay: one of its members.
 	ReplayLine struct {
 		Progress *ReplayProgress `json:"progress,omitempty"`
@@ -62,29 +68,34 @@ type (
 // Routes are the policy's part of the operators' API.
 func (b *Book) Routes() []wire.Route {
 	const yaml = "application/yaml"
+	ofLayer := []wire.Param{
+		{Name: "workspace", Meaning: "the layer of this workspace; the server's when absent, or that of the only workspace " +
+			"that the token is for"},
+		{Name: "user", Meaning: "the layer of this user of the workspace, by name or id"},
+	}
 	return []wire.Route{
 		{
 			Method: "GET", Path: "/ops/policy",
 			Summary: "The policy in force, as YAML; its number is in the header " + VersionHeader, Auth: wire.Viewer,
-			Media: yaml, Handle: b.getPolicy,
+			Query: ofLayer, Media: yaml, Handle: b.getPolicy,
 		},
 		{
 			Method: "PUT", Path: "/ops/policy",
 			Summary: "Apply a policy (YAML) as a whole; one that is wrong changes nothing. With " +
-				"If-Match: NUMBER only if that version is in force", Auth: wire.Admin, RequestMedia: yaml, Answer: Applied{},
-			Handle: b.putPolicy,
+				"If-Match: NUMBER only if that version is in force", Auth: wire.Admin, Query: ofLayer, RequestMedia: yaml,
+			Answer: Applied{}, Handle: b.putPolicy,
 		},
 		{
 			Method: "POST", Path: "/ops/policy/check", Summary: "Check a policy (YAML) and change nothing", Auth: wire.Viewer,
-			RequestMedia: yaml, Answer: Checked{}, Reads: true, Handle: b.postCheck,
+			Query: ofLayer, RequestMedia: yaml, Answer: Checked{}, Reads: true, Handle: b.postCheck,
 		},
 		{
 			Method: "POST", Path: "/ops/policy/replay", Summary: "Decide again what was decided, with another policy (YAML); " +
 				"lines of JSON with progress, and the report last", Auth: wire.Operator,
-			Query: []wire.Param{{
+			Query: append([]wire.Param{{
 				Name:    "since",
 				Meaning: "how far back, such as 168h or 7d, or a time such as 2026-05-01T12:00:00Z; 168h when absent",
-			}},
+			}}, ofLayer...),
 			RequestMedia: yaml, Media: "application/x-ndjson", Reads: true, Handle: b.postReplay,
 		},
 		{
@@ -94,19 +105,40 @@ func (b *Book) Routes() []wire.Route {
 		},
 		{
 			Method: "GET", Path: "/ops/policy/versions", Summary: "List the versions of the policy, the newest first",
-			Auth: wire.Viewer, Query: wire.PageParams, Answer: VersionPage{}, Handle: wire.List(b.getVersions),
+			Auth: wire.Viewer, Query: slices.Concat(wire.PageParams, ofLayer), Answer: VersionPage{},
+			Handle: wire.List(b.getVersions),
 		},
 		{
 			Method: "GET", Path: "/ops/policy/versions/{number}", Summary: "Show a version with its rules", Auth: wire.Viewer,
-			Answer: FullVersion{}, Handle: wire.Answer(http.StatusOK, b.getVersion),
+			Query: ofLayer, Answer: FullVersion{}, Handle: wire.Answer(http.StatusOK, b.getVersion),
+		},
+		{
+			Method: "GET", Path: "/ops/policy/layers",
+			Summary: "List the layers that are in force: the server's, those of workspaces and of users", Auth: wire.Viewer,
+			Answer: LayerList{}, Handle: wire.Answer(http.StatusOK, b.getLayers),
 		},
 	}
+}
+
+// asked is the layer that a call is about.
+func (b *Book) asked(r *http.Request) (Layer, error) {
+	q := r.URL.Query()
+	return b.Layer(r.Context(), q.Get("workspace"), q.Get("user"))
+}
+
+func (b *Book) getLayers(r *http.Request) (LayerList, error) {
+	all, err := b.Layers(r.Context())
+	return LayerList{all}, err
 }
 
 // getPolicy answers with the YAML as it was applied, comments included, and its number as the
 // ETag for a later If-Match.
 func (b *Book) getPolicy(w http.ResponseWriter, r *http.Request) error {
-	v, source, err := b.Version(r.Context(), 0)
+	of, err := b.asked(r)
+	if err != nil {
+		return err
+	}
+	v, source, err := b.Version(r.Context(), of, 0)
 	if err != nil {
 		return err
 	}
@@ -120,6 +152,10 @@ func (b *Book) getPolicy(w http.ResponseWriter, r *http.Request) error {
 // putPolicy applies what was sent. If-Match makes it a change of the version that the caller has
 // seen, so that two people do not overwrite each other.
 func (b *Book) putPolicy(w http.ResponseWriter, r *http.Request) error {
+	of, err := b.asked(r)
+	if err != nil {
+		return err
+	}
 	source, err := wire.Read(w, r, maxSource)
 	if err != nil {
 		return err
@@ -131,7 +167,7 @@ func (b *Book) putPolicy(w http.ResponseWriter, r *http.Request) error {
 				"If-Match should be the number of the version you have seen, such as \"3\", and is %.40q.", match)
 		}
 	}
-	done, err := b.Put(r.Context(), roster.From(r.Context()), source, expect)
+	done, err := b.Put(r.Context(), roster.From(r.Context()), of, source, expect)
 	if err != nil {
 		return err
 	}
@@ -140,11 +176,15 @@ func (b *Book) putPolicy(w http.ResponseWriter, r *http.Request) error {
 
 // postCheck answers as apply would, without changing anything; also a viewer may check.
 func (b *Book) postCheck(w http.ResponseWriter, r *http.Request) error {
+	of, err := b.asked(r)
+	if err != nil {
+		return err
+	}
 	source, err := wire.Read(w, r, maxSource)
 	if err != nil {
 		return err
 	}
-	checked, err := b.Check(r.Context(), source)
+	checked, err := b.Check(r.Context(), of, source)
 	if err != nil {
 		return err
 	}
@@ -160,7 +200,11 @@ func (b *Book) getExplanation(r *http.Request) (Explained, error) {
 }
 
 func (b *Book) getVersions(r *http.Request, p wire.Paging) (VersionPage, error) {
-	return b.ListVersions(r.Context(), p.Cursor, p.Limit)
+	of, err := b.asked(r)
+	if err != nil {
+		return VersionPage{}, err
+	}
+	return b.ListVersions(r.Context(), of, p.Cursor, p.Limit)
 }
 
 func (b *Book) getVersion(r *http.Request) (FullVersion, error) {
@@ -168,7 +212,11 @@ func (b *Book) getVersion(r *http.Request) (FullVersion, error) {
 	if err != nil {
 		return FullVersion{}, err
 	}
-	return b.FullVersion(r.Context(), number)
+	of, err := b.asked(r)
+	if err != nil {
+		return FullVersion{}, err
+	}
+	return b.FullVersion(r.Context(), of, number)
 }
 
 // postReplay answers with a line of JSON for each progress report and for the result. An
@@ -178,11 +226,15 @@ func (b *Book) postReplay(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	of, err := b.asked(r)
+	if err != nil {
+		return err
+	}
 	source, err := wire.Read(w, r, maxSource)
 	if err != nil {
 		return err
 	}
-	trial, err := b.Try(r.Context(), source, since)
+	trial, err := b.Try(r.Context(), of, source, since)
 	if err != nil {
 		return err
 	}

@@ -32,6 +32,15 @@ type decidedEntry struct {
 	verdict policy.Verdict
 }
 
+// workspace is the one of the agent that the entry is about. An entry may be of another: that of who received a
+// message.
+func (e *decidedEntry) workspace() string {
+	if d := e.reading.Decision; d != nil && d.Agent.Workspace != "" {
+		return d.Agent.Workspace
+	}
+	return e.entry.Workspace
+}
+
 // pages yields the pages between two entries, in order. Several are read ahead by goroutines
 // of their own, so that all processors work while the caller does what has to be done in
 // order. The goroutines have ended when the iteration has, also if the caller breaks off.

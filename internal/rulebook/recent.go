@@ -17,14 +17,30 @@ const parts = 60
 // few hundred bytes for each agent and counter, whatever happens: counts, not events, are
 // kept.
 type tally struct {
-	counts  []policy.Count
-	longest time.Duration
+	counters []counter
+	index    map[counter]int  // where it is in counters
+	byWhat   map[string][]int // those that a fact adds to, by their name without its scope
+	longest  time.Duration
 
-	mu     sync.RWMutex
-	seq    int64               // the entry that it has come to
-	agents map[string][]series // one for each of counts
-	last   time.Time           // of the newest entry
-	added  int
+	mu    sync.RWMutex
+	seq   int64 // the entry that it has come to
+	all   map[ofCounter]*series
+	spent map[string]policy.Budget // by the id of a handoff
+	last  time.Time                // of the newest entry
+	added int
+}
+
+// counter is what is counted: for every agent, or for those of the workspace whose layer reads it. A layer must not
+// cost the agents of others memory.
+type counter struct {
+	policy.Count
+	workspace string
+}
+
+// ofCounter is one counter of one owner (ownerOf).
+type ofCounter struct {
+	owner string
+	i     int // in counters
 }
 
 // series is one counter of one agent over one window.
@@ -34,19 +50,34 @@ type series struct {
 }
 
 // newTally counts from nothing; fill adds the past.
-func newTally(counts []policy.Count) *tally {
-	t := &tally{counts: counts, agents: map[string][]series{}}
-	for _, c := range counts {
+func newTally(counters []counter) *tally {
+	t := &tally{
+		counters: counters, index: map[counter]int{}, byWhat: map[string][]int{}, all: map[ofCounter]*series{},
+		spent: map[string]policy.Budget{},
+	}
+	for i, c := range counters {
 		t.longest = max(t.longest, c.Window)
+		t.index[c] = i
+		what, _ := splitCounter(c.What)
+		t.byWhat[what] = append(t.byWhat[what], i)
 	}
 	return t
 }
 
+// empty is a tally of the same counters that has counted nothing.
+func (t *tally) empty() *tally {
+	return &tally{
+		counters: t.counters, index: t.index, byWhat: t.byWhat, longest: t.longest, all: map[ofCounter]*series{},
+		spent: map[string]policy.Budget{},
+	}
+}
+
 // has reports whether the tally counts all of these, so that it can be kept. For none it is
 // false: a tally that nobody reads is dropped.
-func (t *tally) has(counts []policy.Count) bool {
-	return len(counts) > 0 && !slices.ContainsFunc(counts, func(c policy.Count) bool {
-		return !slices.Contains(t.counts, c)
+func (t *tally) has(counters []counter) bool {
+	return len(counters) > 0 && !slices.ContainsFunc(counters, func(c counter) bool {
+		_, counted := t.index[c]
+		return !counted
 	})
 }
 
@@ -65,8 +96,8 @@ func (t *tally) upTo() int64 {
 
 // add counts the facts of an entry at the time of the entry, unless it was counted before: the goroutine that
 // follows the ledger and transactions that need exact counts (Recheck) may both come to it. Now and then it drops
-// idle agents.
-func (t *tally) add(seq int64, facts []Fact, at time.Time) {
+// idle agents. workspace is that of the entry; one of none counts for all.
+func (t *tally) add(seq int64, workspace string, facts []Fact, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if seq <= t.seq {
@@ -77,9 +108,12 @@ func (t *tally) add(seq int64, facts []Fact, at time.Time) {
 	}
 	t.last = at
 	for _, f := range facts {
-		for i, c := range t.counts {
-			if f.countsFor(c.What) {
-				t.seriesOf(ownerOf(c.What, f.Belongs))[i].add(slot(at, c.Window), f.N)
+		for _, handoffID := range f.Handoffs {
+			t.spent[handoffID] = f.addTo(t.spent[handoffID])
+		}
+		for _, i := range t.byWhat[f.What] {
+			if c := &t.counters[i]; c.workspace == "" || workspace == "" || c.workspace == workspace {
+				t.seriesOf(ownerOf(c.What, f.Belongs), i).add(slot(at, c.Window), f.N)
 			}
 		}
 	}
@@ -89,20 +123,46 @@ func (t *tally) add(seq int64, facts []Fact, at time.Time) {
 	}
 }
 
-// countsFor reports whether a fact adds to a counter.
-func (f *Fact) countsFor(counter string) bool {
-	what, _ := splitCounter(counter)
-	return what == f.What
+// addTo adds what a fact uses of a budget.
+func (f *Fact) addTo(spent policy.Budget) policy.Budget {
+	switch f.What {
+	case allowed:
+		spent.Calls += int64(f.N)
+	case "tokens":
+		spent.Tokens += int64(f.N)
+	case "cost":
+		spent.CostUSD += f.N
+	}
+	return spent
 }
 
-// splitCounter takes the scope from the name of a counter, as in actions.tool. The name of a rule may
-// have dots of its own.
+// Spent is what was used of the budget of a handoff that is open, by it and all below it, as far as this node has
+// counted.
+func (b *Book) Spent(handoffID string) policy.Budget {
+	b.mu.RLock()
+	recent := b.inForce.recent
+	b.mu.RUnlock()
+	if recent == nil {
+		return policy.Budget{}
+	}
+	return recent.spentBy(handoffID)
+}
+
+// spentBy is what was used of a handoff's budget.
+func (t *tally) spentBy(handoffID string) policy.Budget {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.spent[handoffID]
+}
+
+// splitCounter takes the scope from the name of a counter, as in actions.tool or actions.user.tool. The name of a rule
+// may have dots of its own.
 func splitCounter(counter string) (what, scope string) {
-	i := strings.LastIndexByte(counter, '.')
-	if i < 0 || strings.HasPrefix(counter, policy.RuleCount("")) {
+	if strings.HasPrefix(counter, policy.RuleCount("")) {
 		return counter, ""
 	}
-	return counter[:i], counter[i+1:]
+	what, scope, _ = strings.Cut(counter, ".")
+	return what, scope
 }
 
 // Belongs is what something that is counted belongs to. A protocol leaves empty what it does not know.
@@ -112,41 +172,47 @@ type Belongs struct {
 	Session string
 	User    string // the id of the user on whose behalf it is; the rulebook fills it in
 	Tier    policy.Tier
+	// Handoff is the id of the one under which it happened. The rulebook fills in Handoffs, which are it and all above
+	// it: their budgets are used.
+	Handoff  string
+	Handoffs []string
 }
 
-// ownerOf is the key under which a counter is kept: the agent, one of its tools, sessions or tiers, or the user
-// whose agent it is. An agent that is nobody's counts for itself alone.
+// ownerOf is the key under which a counter is kept: the agent or the user whose agent it is, or one of their tools,
+// sessions or tiers. An agent that is nobody's counts for itself alone.
 func ownerOf(counter string, b Belongs) string {
-	switch _, scope := splitCounter(counter); {
-	case scope == "tool":
-		return b.Agent + "\x00tool\x00" + b.Tool
-	case scope == "session":
-		return b.Agent + "\x00session\x00" + b.Session
-	case scope == "tier":
-		return b.Agent + "\x00tier\x00" + string(b.Tier)
-	case scope == "user" && b.User != "":
-		return "\x00user\x00" + b.User
-	}
-	return b.Agent
-}
-
-// seriesOf is the counters of an agent, made on first use. The caller holds the lock.
-func (t *tally) seriesOf(agent string) []series {
-	if t.agents[agent] == nil {
-		t.agents[agent] = make([]series, len(t.counts))
-	}
-	return t.agents[agent]
-}
-
-// forget drops agents that did nothing for as long as anything looks back.
-func (t *tally) forget(now time.Time) {
-	for agent, all := range t.agents {
-		idle := true
-		for i, c := range t.counts {
-			idle = idle && all[i].newest < slot(now, c.Window)-parts
+	_, scope := splitCounter(counter)
+	owner := b.Agent
+	if of, narrower, _ := strings.Cut(scope, "."); of == "user" {
+		if scope = narrower; b.User != "" {
+			owner = "\x00user\x00" + b.User
 		}
-		if idle {
-			delete(t.agents, agent)
+	}
+	switch scope {
+	case "tool":
+		return owner + "\x00tool\x00" + b.Tool
+	case "session":
+		return owner + "\x00session\x00" + b.Session
+	case "tier":
+		return owner + "\x00tier\x00" + string(b.Tier)
+	}
+	return owner
+}
+
+// seriesOf is a counter of an owner, made on first use. The caller holds the lock.
+func (t *tally) seriesOf(owner string, i int) *series {
+	key := ofCounter{owner, i}
+	if t.all[key] == nil {
+		t.all[key] = &series{}
+	}
+	return t.all[key]
+}
+
+// forget drops what did not change for as long as its window.
+func (t *tally) forget(now time.Time) {
+	for key, s := range t.all {
+		if s.newest < slot(now, t.counters[key.i].Window)-parts {
+			delete(t.all, key)
 		}
 	}
 }
@@ -171,17 +237,19 @@ func (t *tally) newest() time.Time {
 	return t.last
 }
 
-// count is the sum of what is not older than the window.
-func (t *tally) count(owner, what string, window time.Duration, now time.Time) float64 {
+// count is the sum of what is not older than the window, for an agent of a workspace.
+func (t *tally) count(owner, workspace string, c policy.Count, now time.Time) float64 {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	if t.last.After(now) {
 		now = t.last // a clock that was set back does not make things unhappen
 	}
-	for i, c := range t.counts {
-		if all := t.agents[owner]; all != nil && c.What == what && c.Window == window {
-			return all[i].since(slot(now, window) - parts)
-		}
+	i, counted := t.index[counter{c, ""}]
+	if !counted {
+		i, counted = t.index[counter{c, workspace}]
+	}
+	if s := t.all[ofCounter{owner, i}]; counted && s != nil {
+		return s.since(slot(now, c.Window) - parts)
 	}
 	return 0
 }
@@ -197,16 +265,17 @@ func (s *series) since(number int64) (sum float64) {
 // countReader is what a policy sees of the counters of one agent in one decision. It notes the
 // counters that were read and their values, for the record, so that a replay sees the same.
 type countReader struct {
-	at      *tally
-	pending *tally // what is counted beside it, nil for nothing; see Recheck
-	of      Belongs
-	now     time.Time
-	seen    policy.Counts
+	at        *tally
+	pending   *tally // what is counted beside it, nil for nothing; see Recheck
+	of        Belongs
+	workspace string
+	now       time.Time
+	seen      policy.Counts
 }
 
 // Count implements policy.Recent.
 func (l *countReader) Count(what string, window time.Duration) float64 {
-	n := l.count(what, window)
+	n := l.count(policy.Count{What: what, Window: window})
 	if l.seen == nil {
 		l.seen = policy.Counts{}
 	}
@@ -214,10 +283,31 @@ func (l *countReader) Count(what string, window time.Duration) float64 {
 	return n
 }
 
-func (l *countReader) count(what string, window time.Duration) float64 {
-	owner := ownerOf(what, l.of)
+// spend is a chain with what was used of its budgets.
+func (l *countReader) spend(hops []policy.Hop) []policy.Hop {
+	if l.at == nil {
+		return hops // nothing is counted yet, and everything blocked
+	}
+	hops = slices.Clone(hops)
+	for i := range hops {
+		if (hops[i].Budget == policy.Budget{}) {
+			continue
+		}
+		hops[i].Spent = l.at.spentBy(hops[i].ID)
+		if l.pending != nil {
+			more := l.pending.spentBy(hops[i].ID)
+			hops[i].Spent.Calls += more.Calls
+			hops[i].Spent.Tokens += more.Tokens
+			hops[i].Spent.CostUSD += more.CostUSD
+		}
+	}
+	return hops
+}
+
+func (l *countReader) count(c policy.Count) float64 {
+	owner := ownerOf(c.What, l.of)
 	if l.pending == nil {
-		return l.at.count(owner, what, window, l.now)
+		return l.at.count(owner, l.workspace, c, l.now)
 	}
 	now := l.now
 	for _, t := range []*tally{l.at, l.pending} {
@@ -225,5 +315,5 @@ func (l *countReader) count(what string, window time.Duration) float64 {
 			now = t.newest()
 		}
 	}
-	return l.at.count(owner, what, window, now) + l.pending.count(owner, what, window, now)
+	return l.at.count(owner, l.workspace, c, now) + l.pending.count(owner, l.workspace, c, now)
 }

@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"time"
 
+	"signalbox/internal/behalf"
 	"signalbox/internal/fault"
+	"signalbox/internal/handoff"
 	"signalbox/internal/ledger"
 	"signalbox/internal/policy"
+	"signalbox/internal/policy/layer"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
@@ -18,22 +21,40 @@ import (
 // which version, and everything it depended on. Book.Decide makes it, a protocol appends it,
 // counters and replays read it back. Its JSON is stored for ever: members are only added.
 type Record struct {
-	Policy  int64           `json:"policy"` // the number of the version
+	Policy  int64           `json:"policy"` // the number of the version of the server's layer
 	Then    policy.Action   `json:"then"`
 	Rule    string          `json:"rule"`
+	Layer   string          `json:"layer,omitzero"` // the layer that the rule is of, absent for the server's
 	Reason  string          `json:"reason,omitzero"`
 	Failed  bool            `json:"failed,omitzero"`
 	Shadow  []policy.Shadow `json:"shadow,omitzero"`
 	AgentID string          `json:"agent_id"`
 	Agent   policy.Agent    `json:"agent"`
-	User    policy.User     `json:"user,omitzero"`   // on whose behalf
-	Scopes  []string        `json:"scopes,omitzero"` // what both may do, absent for everything
-	Tier    policy.Tier     `json:"tier,omitzero"`   // that of the event, where the event is left out
-	Now     int64           `json:"now"`             // microseconds
-	Recent  policy.Counts   `json:"recent,omitzero"` // the counters that rules looked at
+	User    policy.User     `json:"user,omitzero"`         // on whose behalf
+	Claimed string          `json:"user_claimed,omitzero"` // whom the call named, if that is not proved
+	Scopes  []string        `json:"scopes,omitzero"`       // what both and every hop allow, absent for everything
+	// Delegation is the handoff under which it is.
+	Delegation policy.Delegation `json:"delegation,omitzero"`
+	Tier       policy.Tier       `json:"tier,omitzero"` // that of the event, where the event is left out
+	Now        int64             `json:"now"`           // microseconds
+	// Refused is the name in place of a rule's if the call was refused for what it says of itself.
+	Refused string        `json:"refused,omitzero"`
+	Recent  policy.Counts `json:"recent,omitzero"` // the counters that rules looked at
+	// The versions of the narrower layers that were in force: that of Agent.Workspace, and that of User. 0 for none.
+	WorkspacePolicy int64 `json:"workspace_policy,omitzero"`
+	UserPolicy      int64 `json:"user_policy,omitzero"`
 	// Event is left out where the entry's body holds it in another form, which a
 	// Reader knows. What it points to is shared with Recheck, and not to be changed.
 	Event *policy.Event `json:"event,omitzero"`
+}
+
+// Behalf is for whom the decision was made, for entries that follow from it.
+func (r *Record) Behalf() behalf.Of {
+	of := behalf.Of{User: r.User.ID, Claimed: r.Claimed}
+	if r.Delegation.Verified {
+		of.Handoff = r.Delegation.ID
+	}
+	return of
 }
 
 // Plain is a Record without its MarshalJSON, for an entry whose body holds the event in
@@ -62,7 +83,27 @@ type Decision struct {
 	Record Record
 	// Recorded is set by a caller that has written the record before anything follows from it.
 	Recorded bool
-	basis    *basis // nil if no rule has looked at a counter
+	basis    *basis // nil if no rule has looked at a counter, and there is no handoff
+	behalf   roster.Behalf
+}
+
+// Outside is the decision when it comes out only while the work is done that the handoff does not cover what is asked: a
+// block, of which a replay says the same.
+func (d Decision) Outside(reason string) Decision {
+	d.Verdict = policy.Verdict{Action: policy.Block, Rule: policy.HandoffRule, Reason: reason}
+	r := &d.Record
+	r.Then, r.Rule, r.Layer, r.Reason, r.Failed = policy.Block, policy.HandoffRule, "", reason, false
+	r.Delegation.Refused, r.Delegation.Reason = true, reason
+	return d
+}
+
+// By is who hands work on with this decision: the agent, with what its user and its own handoff allow.
+func (d Decision) By(who roster.Identity, session string) handoff.By {
+	by := handoff.By{Who: who, User: d.behalf.User, Proof: d.behalf.Proof, Session: session}
+	if d.basis != nil && d.basis.under != nil {
+		by.Under = *d.basis.under
+	}
+	return by
 }
 
 // Deferred is the error for a request that the policy defers. what names what to send again,
@@ -213,11 +254,17 @@ func (b *Book) read(e *ledger.Entry) (Reading, error) {
 		return Reading{}, fmt.Errorf("the decision in entry %d (%s) has no event", e.Seq, e.Kind)
 	}
 	if d := r.Decision; d != nil {
-		d.Event.Tier = cmp.Or(d.Event.Tier, d.Tier, policy.API)
+		d.Event.Tier = cmp.Or(d.Tier, d.Event.Tier, policy.API)
 	}
 	for i := range r.Facts {
-		if f := &r.Facts[i]; f.User == "" {
+		f := &r.Facts[i]
+		if f.User == "" {
 			f.User = b.userOf(f.Agent)
+		}
+		if f.Handoff != "" {
+			if f.Handoffs, err = b.handoff.Above(f.Handoff); err != nil {
+				return Reading{}, err
+			}
 		}
 	}
 	return r, nil
@@ -225,14 +272,51 @@ func (b *Book) read(e *ledger.Entry) (Reading, error) {
 
 // input is what the decision depended on, but for the counters.
 func (r *Record) input() policy.Input {
-	return policy.Input{
-		Event: *r.Event, Agent: r.Agent, User: r.User, Scopes: r.Scopes, Now: time.UnixMicro(r.Now).UTC(),
+	in := policy.Input{
+		Event: *r.Event, Agent: r.Agent, User: r.User, Scopes: r.Scopes,
+		Now: time.UnixMicro(r.Now).UTC(),
 	}
+	if d := &r.Delegation; d.ID != "" || d.Unverified || d.Refused {
+		own := *d
+		in.Delegation = &own
+	}
+	in.Event.Depth = max(in.Event.Depth, r.Delegation.Depth) // a call that is silent about it is as deep
+	if r.Refused != "" {
+		in.Refused = &policy.Verdict{Action: policy.Block, Rule: r.Refused, Reason: r.Reason}
+	}
+	return in
 }
 
 // belongs is whose counters the decision reads, and adds to.
 func (r *Record) belongs() Belongs {
-	return Belongs{Agent: r.AgentID, Tool: r.Event.Tool, Session: r.Event.Session, User: r.User.ID, Tier: r.Event.Tier}
+	b := Belongs{Agent: r.AgentID, Tool: r.Event.Tool, Session: r.Event.Session, User: r.User.ID, Tier: r.Event.Tier}
+	for i := range r.Delegation.Hops {
+		b.Handoffs = append(b.Handoffs, r.Delegation.Hops[i].ID)
+	}
+	return b
+}
+
+// layerVersion is a version of a layer.
+type layerVersion struct {
+	Layer
+	number int64
+}
+
+// layers are the versions that were in force, in the order in which they were tried.
+func (r *Record) layers() []layerVersion {
+	all := []layerVersion{{Layer{}, r.Policy}}
+	if r.UserPolicy > 0 {
+		all = append(all, layerVersion{Layer{r.Agent.Workspace, r.User.ID}, r.UserPolicy})
+	}
+	if r.WorkspacePolicy > 0 {
+		all = append(all, layerVersion{Layer{Workspace: r.Agent.Workspace}, r.WorkspacePolicy})
+	}
+	return all
+}
+
+// ruleCount is the counter of what the rule decides: rules of another layer may have the same name.
+func (r *Record) ruleCount() string {
+	return layer.Counter(countsOf(r.Layer, r.User.ID), policy.RuleCount(r.Rule))
 }
 
 // maxFact is the most that one entry adds to a counter, far above any real number. It keeps
@@ -245,7 +329,7 @@ func (r Reading) facts() []Fact {
 	facts := r.Facts
 	if d := r.Decision; d != nil {
 		for what, n := range map[string]float64{
-			counted[d.Event.Point]: 1, d.outcome(): 1, policy.RuleCount(d.Rule): 1,
+			counted[d.Event.Point]: 1, d.outcome(): 1, d.ruleCount(): 1,
 			"tokens": float64(d.Event.Tokens), "cost": d.Event.CostUSD,
 		} {
 			facts = append(facts, Fact{d.belongs(), what, n})

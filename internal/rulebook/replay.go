@@ -3,12 +3,16 @@ package rulebook
 import (
 	"cmp"
 	"context"
+	"math"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"signalbox/internal/ledger"
 	"signalbox/internal/policy"
+	"signalbox/internal/store"
 )
 
 // Report says how past decisions would have come out under another policy. Decisions counts
@@ -35,8 +39,9 @@ type Change struct {
 
 // Outcome is an action and the rule that wanted it.
 type Outcome struct {
-	Then policy.Action `json:"then"`
-	Rule string        `json:"rule"`
+	Then  policy.Action `json:"then"`
+	Rule  string        `json:"rule"`
+	Layer string        `json:"layer,omitzero"` // that the rule is of, absent for the server's
 }
 
 // Example is one decision.
@@ -58,13 +63,16 @@ const (
 // one page are worked on at a time.
 type replay struct {
 	book   *Book
-	policy *policy.Policy
+	layer  Layer
+	policy *policy.Policy // to be tried as that layer
+	// others are those of the other layers that were in force since; nil for one that cannot be read.
+	others map[layerVersion]*policy.Policy
 	recent *tally
 	first  int64 // the entry after which decisions are tried; those before are only counted
 	report *report
 }
 
-// Replay decides again what was decided since a moment, with another policy. Nothing
+// Replay decides again what was decided since a moment, with another policy as the server's layer. Nothing
 // is recorded. progress is called with the number of entries read and to be read.
 //
 // A counter that a decision has on record is taken from there; others are counted again
@@ -72,11 +80,23 @@ type replay struct {
 func (b *Book) Replay(ctx context.Context, p *policy.Policy, since time.Time, progress func(done, of int64)) (Report,
 	error,
 ) {
-	r := &replay{book: b, policy: p, recent: newTally(p.Counts()), report: newReport(since)}
+	return b.ReplayLayer(ctx, Layer{}, p, since, progress)
+}
+
+// ReplayLayer is Replay for any layer, over the decisions that the layer is about. The other layers are as they were
+// when each decision was made.
+func (b *Book) ReplayLayer(ctx context.Context, l Layer, p *policy.Policy, since time.Time,
+	progress func(done, of int64),
+) (Report, error) {
+	r := &replay{book: b, layer: l, policy: p, report: newReport(since)}
 	head, err := b.ledger.Head(ctx)
 	if err != nil {
 		return Report{}, err
 	}
+	if err := r.loadOthers(ctx, since); err != nil {
+		return Report{}, err
+	}
+	r.recent = newTally(r.counters())
 	if r.first, err = b.ledger.SeqBefore(ctx, since); err != nil {
 		return Report{}, err
 	}
@@ -98,6 +118,88 @@ func (b *Book) Replay(ctx context.Context, p *policy.Policy, since time.Time, pr
 	return r.report.finish(), nil
 }
 
+// loadOthers reads the versions of the other layers that were in force at some time since a moment.
+func (r *replay) loadOthers(ctx context.Context, since time.Time) error {
+	layers, err := store.All(r.book.db.Reading(ctx), store.Text, "SELECT DISTINCT layer FROM policy_layer ORDER BY layer")
+	if err != nil {
+		return err
+	}
+	r.others = map[layerVersion]*policy.Policy{}
+	for _, key := range append(layers, "") {
+		var l Layer
+		l.Workspace, l.User, _ = strings.Cut(key, ":")
+		if l == r.layer || r.layer.Workspace != "" && l.Workspace != "" && l.Workspace != r.layer.Workspace {
+			continue
+		}
+		all, err := r.book.Versions(ctx, l, 0, math.MaxInt32)
+		if err != nil {
+			return err
+		}
+		// The newest first, up to those of before; one more, since a node may go on with it for a moment.
+		for before := 0; len(all) > 0 && before < 2; all = all[1:] {
+			p, err := r.book.open(ctx, l, all[0])
+			if err != nil {
+				return err
+			}
+			if r.others[layerVersion{l, all[0].Number}] = p; all[0].AppliedAt.Before(since) {
+				before++
+			}
+		}
+	}
+	return nil
+}
+
+// counters are those that any of the policies reads.
+func (r *replay) counters() (all []counter) {
+	seen := map[counter]bool{}
+	add := func(l Layer, p *policy.Policy) { all = appendCounters(all, seen, l, p) }
+	add(r.layer, r.policy)
+	for v, p := range r.others {
+		add(v.Layer, p)
+	}
+	return all
+}
+
+// about reports whether a decision is one that the layer is about.
+func (r *replay) about(d *Record) bool {
+	return (r.layer.Workspace == "" || r.layer.Workspace == d.Agent.Workspace) &&
+		(r.layer.User == "" || r.layer.User == d.User.ID)
+}
+
+// inWorkspace is about for what cannot be read: the entries of other workspaces are not even counted.
+func (r *replay) inWorkspace(e *ledger.Entry) bool {
+	return r.layer.Workspace == "" || r.layer.Workspace == e.Workspace
+}
+
+// rulesFor is what decides about a past decision: the layers that were in force then, with the policy that is tried in
+// the place of one.
+func (r *replay) rulesFor(d *Record) (rules inForceFor) {
+	tried := d.layers()
+	switch i := slices.IndexFunc(tried, func(v layerVersion) bool { return v.Layer == r.layer }); {
+	case i >= 0:
+		tried[i].number = 0 // stands for the policy that is tried
+	case r.layer.User != "":
+		tried = slices.Insert(tried, 1, layerVersion{r.layer, 0})
+	default:
+		tried = append(tried, layerVersion{r.layer, 0})
+	}
+	for _, v := range tried {
+		p := r.policy
+		if v.number > 0 || v.Layer != r.layer {
+			p = r.others[v]
+		}
+		switch {
+		case v.Layer == (Layer{}):
+			rules.Server = p
+		case p == nil:
+			rules.broken = v.Layer
+		default:
+			rules.Narrower = append(rules.Narrower, narrower(v.Layer, p))
+		}
+	}
+	return rules
+}
+
 // try decides again what a page holds. Counting depends on the order of entries and is done
 // first, by one goroutine; the decisions then share all processors.
 func (r *replay) try(ctx context.Context, page []decidedEntry) error {
@@ -105,7 +207,9 @@ func (r *replay) try(ctx context.Context, page []decidedEntry) error {
 		r.count(page)
 	}
 	page = slices.DeleteFunc(page, func(t decidedEntry) bool {
-		return t.entry.Seq <= r.first || t.reading.Decision == nil && !t.erased && !t.broken
+		d := t.reading.Decision
+		return t.entry.Seq <= r.first || d == nil && !t.erased && !t.broken || d != nil && !r.about(d) ||
+			d == nil && !r.inWorkspace(t.entry)
 	})
 	var deciding sync.WaitGroup
 	for part := range slices.Chunk(page, len(page)/runtime.GOMAXPROCS(0)+1) {
@@ -121,17 +225,20 @@ func (r *replay) try(ctx context.Context, page []decidedEntry) error {
 func (r *replay) count(page []decidedEntry) {
 	for i := range page {
 		t := &page[i]
-		if d := t.reading.Decision; d != nil && t.entry.Seq > r.first {
+		if d := t.reading.Decision; d != nil && t.entry.Seq > r.first && r.about(d) {
 			t.counts = policy.Counts{}
-			for _, c := range r.recent.counts {
+			for _, c := range r.recent.counters {
+				if c.workspace != "" && c.workspace != d.Agent.Workspace {
+					continue
+				}
 				n, onRecord := d.Recent.Find(c.What, c.Window)
 				if !onRecord {
-					n = r.recent.count(ownerOf(c.What, d.belongs()), c.What, c.Window, time.UnixMicro(d.Now))
+					n = r.recent.count(ownerOf(c.What, d.belongs()), d.Agent.Workspace, c.Count, time.UnixMicro(d.Now))
 				}
 				t.counts.Set(c.What, c.Window, n)
 			}
 		}
-		r.recent.add(t.entry.Seq, t.reading.facts(), t.entry.At)
+		r.recent.add(t.entry.Seq, t.workspace(), t.reading.facts(), t.entry.At)
 	}
 }
 
@@ -142,7 +249,7 @@ func (r *replay) decide(ctx context.Context, part []decidedEntry) {
 		if d := t.reading.Decision; d != nil {
 			in := d.input()
 			in.Counts = t.counts
-			t.verdict = decide(ctx, r.policy, in)
+			t.verdict = decide(ctx, r.rulesFor(d), in)
 		}
 	}
 }
@@ -177,7 +284,7 @@ func (r *report) add(page []decidedEntry) {
 			continue
 		}
 		d := t.reading.Decision
-		was, would := Outcome{d.Then, d.Rule}, Outcome{t.verdict.Action, t.verdict.Rule}
+		was, would := Outcome{d.Then, d.Rule, d.Layer}, Outcome{t.verdict.Action, t.verdict.Rule, t.verdict.Layer}
 		r.Decisions++
 		switch {
 		case was == would:

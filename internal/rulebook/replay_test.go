@@ -154,7 +154,7 @@ func TestAReplayGoesWithoutWhatWasErased(t *testing.T) {
 		if d := n.act(agent("x"), policy.Event{}); d.Action != policy.Allow || seen(d, "actions", "10m") != 1 {
 			t.Errorf("%+v", d)
 		}
-		if _, source, err := n.book.Version(t.Context(), 1); err != nil || len(source) == 0 {
+		if _, source, err := n.book.Version(t.Context(), rulebook.Layer{}, 1); err != nil || len(source) == 0 {
 			t.Errorf("a policy was erased: %q %v", source, err)
 		}
 	})

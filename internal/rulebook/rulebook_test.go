@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/handoff"
 	"signalbox/internal/ledger"
 	"signalbox/internal/ledger/ledgertest"
 	"signalbox/internal/policy"
@@ -26,6 +27,7 @@ import (
 func parts() []ledgertest.Part {
 	return []ledgertest.Part{
 		{Migrations: roster.Migrations, Projection: roster.Projection()},
+		{Migrations: handoff.Migrations, Projection: handoff.Projection()},
 		{Migrations: rulebook.Migrations, Projection: rulebook.Projection()},
 	}
 }
@@ -33,8 +35,9 @@ func parts() []ledgertest.Part {
 // node is a process with a rulebook.
 type node struct {
 	*ledgertest.Node
-	roster *roster.Roster
-	book   *rulebook.Book
+	roster   *roster.Roster
+	handoffs *handoff.Handoffs
+	book     *rulebook.Book
 }
 
 func start(t testing.TB, address, dir string) *node {
@@ -54,14 +57,15 @@ func openAt(t testing.TB, address, dir string, at *ledgertest.Clock) *node {
 	t.Helper()
 	n := &node{Node: ledgertest.Open(t, address, at, parts(), ledgertest.Dir(dir))}
 	n.roster = roster.New(roster.Options{DB: n.DB, Ledger: n.Ledger, Now: n.Now})
-	n.book = rulebook.New(n.DB, n.Ledger, n.roster, n.Now, slog.New(slog.DiscardHandler),
+	n.handoffs = handoff.New(handoff.Options{DB: n.DB, Ledger: n.Ledger, Roster: n.roster, Now: n.Now, Key: []byte("k")})
+	n.book = rulebook.New(n.DB, n.Ledger, n.roster, n.handoffs, n.Now, slog.New(slog.DiscardHandler),
 		map[string]rulebook.Reader{"thing.done": readThing})
 	return n
 }
 
 // run starts the node.
 func (n *node) run() {
-	n.Run(n.book.Run)
+	n.Run(n.handoffs.Run, n.book.Run)
 	n.Must(n.roster.Bootstrap(n.T.Context()))
 }
 
@@ -157,15 +161,15 @@ func TestTheNewestVersionIsInForceOnEveryNode(t *testing.T) {
 			policy.Event{Point: policy.OnAction, Tool: "bash"}); d.Rule != "no-bash" {
 			t.Errorf("after a restart: %+v", d)
 		}
-		list, err := c.book.Versions(t.Context(), 0, 10)
+		list, err := c.book.Versions(t.Context(), rulebook.Layer{}, 0, 10)
 		if err != nil || len(list) != 2 || list[0].Number != 2 || list[1].AppliedBy != "system" {
 			t.Errorf("versions: %+v %v", list, err)
 		}
-		_, source, err := c.book.Version(t.Context(), 1)
+		_, source, err := c.book.Version(t.Context(), rulebook.Layer{}, 1)
 		if err != nil || !bytes.Equal(source, policy.Default()) {
 			t.Errorf("the first version: %q %v", source, err)
 		}
-		if _, _, err := c.book.Version(t.Context(), 9); !fault.Is(err, fault.NotFound) {
+		if _, _, err := c.book.Version(t.Context(), rulebook.Layer{}, 9); !fault.Is(err, fault.NotFound) {
 			t.Errorf("a version that is not there: %v", err)
 		}
 		c.WantClean()
@@ -184,7 +188,7 @@ func TestNodesThatStartTogetherApplyOneDefault(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if list, err := nodes[0].book.Versions(t.Context(), 0, 10); err != nil || len(list) != 1 {
+		if list, err := nodes[0].book.Versions(t.Context(), rulebook.Layer{}, 0, 10); err != nil || len(list) != 1 {
 			t.Errorf("%+v %v", list, err)
 		}
 	})
@@ -380,7 +384,7 @@ func call(ctx context.Context, t *testing.T, b *rulebook.Book, call, body string
 func TestAVersionThatDoesNotDecideYetIsNotSaidToBeInForce(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address, t.TempDir())
-		idle := rulebook.New(n.DB, n.Ledger, n.roster, n.Now, slog.New(slog.DiscardHandler), nil) // it does not run
+		idle := rulebook.New(n.DB, n.Ledger, n.roster, n.handoffs, n.Now, slog.New(slog.DiscardHandler), nil) // it does not run
 		ctx, cancel := context.WithCancel(t.Context())
 		answer := make(chan string, 1)
 		go func() { answer <- call(ctx, t, idle, "PUT /ops/policy", "version: 1\n") }()

@@ -1,6 +1,7 @@
 package rulebook
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"signalbox/internal/policy"
 	"signalbox/internal/roster"
 	"signalbox/internal/store"
+	"signalbox/internal/wire"
 )
 
 // Version is a policy that was applied. Versions are numbered from 1 without gaps, are never
@@ -38,21 +40,46 @@ func scanVersion(scan func(...any) error) (v Version, err error) {
 	return v, err
 }
 
-// selectNewest reads the version in force: the one with the highest number.
-const selectNewest = "SELECT " + versionColumns + " FROM policy_version ORDER BY number DESC LIMIT 1"
+// selectVersions begins a query for versions of a layer, whose first parameter is the layer's key.
+func (l Layer) selectVersions() string {
+	if l == (Layer{}) {
+		return "SELECT " + versionColumns + " FROM policy_version WHERE $1 = ''"
+	}
+	return "SELECT " + versionColumns + " FROM policy_layer WHERE layer = $1"
+}
 
-const selectVersion = "SELECT " + versionColumns + " FROM policy_version WHERE number = $1"
+// table is where the versions of the layer are, and row what one of them is called there.
+func (l Layer) table() string {
+	if l == (Layer{}) {
+		return "policy_version"
+	}
+	return "policy_layer"
+}
 
-// newest is the version in force, zero when there is none: that of the last entry that applies one. A table that
-// names another is reported, and not followed.
-func newest(p ledger.Prover) (v Version, err error) {
+func (l Layer) row(number int64) string {
+	return strings.TrimPrefix(l.key()+" "+fmt.Sprint(number), " ")
+}
+
+// entries asks for the entries that apply versions of the layer.
+func (l Layer) entries() ledger.Query {
+	if l == (Layer{}) {
+		return ledger.Query{Kinds: []string{applied}}
+	}
+	return ledger.Query{Kinds: []string{layered}, Workspace: l.Workspace, Trace: tracePrefix + l.key()}
+}
+
+// newest is the version of a layer in force, zero when there is none: that of the last entry that applies one. A table
+// that names another is reported, and not followed.
+func newest(p ledger.Prover, l Layer) (v Version, err error) {
 	var row Version
 	agree, err := ledger.Agree(func() (bool, error) {
-		rows, err := store.All(p.Query, scanVersion, selectNewest)
+		rows, err := store.All(p.Query, scanVersion, l.selectVersions()+" ORDER BY number DESC LIMIT 1", l.key())
 		if err != nil {
 			return false, err
 		}
-		last, err := p.Entries(ledger.Query{Kinds: []string{applied}, Newest: true, Limit: 1})
+		q := l.entries()
+		q.Newest, q.Limit = true, 1
+		last, err := p.Entries(q)
 		if v, row = (Version{}), (Version{}); len(last) > 0 && err == nil {
 			v, err = versionOf(&last[0])
 		}
@@ -62,8 +89,8 @@ func newest(p ledger.Prover) (v Version, err error) {
 		return v == row, err
 	})
 	if err == nil && !agree {
-		_ = p.Contradicts("policy_version", fmt.Sprint(row.Number), "version %d of the policy is in force by the table, and "+
-			"version %d by the ledger", row.Number, v.Number)
+		_ = p.Contradicts(l.table(), l.row(row.Number), "version %d of %s is in force by the table, and version %d by the "+
+			"ledger", row.Number, l.phrase(), v.Number)
 	}
 	return v, err
 }
@@ -77,52 +104,59 @@ func versionOf(e *ledger.Entry) (Version, error) {
 	return Version{Number: number, SHA256: policy.Hash(e.Body), AppliedAt: e.At, AppliedBy: e.Actor, Seq: e.Seq}, err
 }
 
-// Version finds a version by its number, the newest for 0.
-func (b *Book) Version(ctx context.Context, number int64) (v Version, source []byte, err error) {
-	if err := unconfined(ctx); err != nil {
+// Version finds a version of a layer by its number, the newest for 0.
+func (b *Book) Version(ctx context.Context, l Layer, number int64) (v Version, source []byte, err error) {
+	if err := reach(ctx, l); err != nil {
 		return v, nil, err
 	}
 	if number == 0 {
-		v, err = newest(b.ledger.Prover(ctx))
+		v, err = newest(b.ledger.Prover(ctx), l)
 	} else {
-		v, err = scanVersion(b.db.Read.QueryRowContext(ctx, selectVersion, number).Scan)
+		v, err = b.numbered(ctx, l, number)
 	}
-	if err == nil && v.Number == 0 {
+	switch {
+	case err == nil && v.Number == 0 && l == (Layer{}):
 		return v, nil, fault.New(fault.NotFound,
 			"There is no policy, so everything is blocked. An admin can apply one with `signalbox policy apply`.")
-	}
-	if errors.Is(err, sql.ErrNoRows) {
+	case err == nil && v.Number == 0:
+		return v, nil, fault.New(fault.NotFound, "Nothing was applied as %s yet, so the other layers decide.", l.phrase())
+	case errors.Is(err, sql.ErrNoRows):
 		return v, nil, fault.New(fault.NotFound,
-			"There is no version %d of the policy. `signalbox policy show --versions` lists those there are.", number)
-	}
-	if err != nil {
+			"There is no version %d of %s. `signalbox policy show --versions` lists those there are.", number, l.phrase())
+	case err != nil:
 		return v, nil, err
 	}
-	source, err = b.source(ctx, v)
+	source, err = b.source(ctx, l, v)
 	return v, source, err
 }
 
+// numbered is a version by its number, or sql.ErrNoRows.
+func (b *Book) numbered(ctx context.Context, l Layer, number int64) (Version, error) {
+	return scanVersion(b.db.Read.QueryRowContext(ctx, l.selectVersions()+" AND number = $2", l.key(), number).Scan)
+}
+
 // source is the YAML of a version, from the body of its entry; the table has only its hash.
-func (b *Book) source(ctx context.Context, v Version) ([]byte, error) {
+func (b *Book) source(ctx context.Context, l Layer, v Version) ([]byte, error) {
 	p := b.ledger.Prover(ctx)
 	e, err := p.At(v.Seq)
 	if err != nil {
 		return nil, err
 	}
-	if is, err := versionOf(&e); err != nil || e.Kind != applied || is != v {
-		return nil, p.Contradicts("policy_version", fmt.Sprint(v.Number), "entry %d does not apply version %d of the policy",
-			v.Seq, v.Number)
+	is, err := versionOf(&e)
+	if err != nil || !slices.Contains(l.entries().Kinds, e.Kind) || layerOf(&e) != l || is != v {
+		return nil, p.Contradicts(l.table(), l.row(v.Number), "entry %d does not apply version %d of %s", v.Seq, v.Number,
+			l.phrase())
 	}
 	return e.Body, nil
 }
 
-// Versions lists versions before the given one, the newest first; 0 begins.
-func (b *Book) Versions(ctx context.Context, before int64, limit int) ([]Version, error) {
+// Versions lists versions of a layer before the given one, the newest first; 0 begins.
+func (b *Book) Versions(ctx context.Context, l Layer, before int64, limit int) ([]Version, error) {
 	if before == 0 {
 		before = math.MaxInt64
 	}
-	return store.All(b.db.Reading(ctx), scanVersion,
-		"SELECT "+versionColumns+" FROM policy_version WHERE number < $1 ORDER BY number DESC LIMIT $2", before, limit)
+	return store.All(b.db.Reading(ctx), scanVersion, l.selectVersions()+" AND number < $2 ORDER BY number DESC LIMIT $3",
+		l.key(), before, limit)
 }
 
 // ifNone as expect makes Apply change nothing if there is any version.
@@ -132,25 +166,37 @@ const ifNone = -1
 // the version is applied all the same; the counters that it needs are still being read.
 const applyTimeout = 30 * time.Second
 
-// Apply puts a policy in force on every node, as the next version. One that is in
+// Apply puts a policy in force on every node, as the next version of the server's layer. One that is in
 // force already is left as it is. expect, if not 0, is the version that the caller
 // has seen; if another is in force by now, nothing is changed. ifNone changes nothing
 // if there is any.
 func (b *Book) Apply(ctx context.Context, by roster.Identity, source []byte, expect int64) (v Version, changed bool,
 	err error,
 ) {
-	if err := unconfined(ctx); err != nil {
+	return b.ApplyLayer(ctx, by, Layer{}, source, expect)
+}
+
+// ApplyLayer is Apply for any layer.
+func (b *Book) ApplyLayer(ctx context.Context, by roster.Identity, l Layer, source []byte, expect int64) (v Version,
+	changed bool, err error,
+) {
+	if err := reach(ctx, l); err != nil {
 		return v, false, err
 	}
 	p, err := b.parse(source)
 	if err == nil {
-		err = p.Check()
+		err = cmp.Or(p.Check(), b.checkLayer(l, p))
 	}
 	if err != nil {
 		return v, false, err
 	}
 	err = b.ledger.Write(ctx, func(tx *ledger.Tx) error {
-		last, err := newest(tx.Prover())
+		if l != (Layer{}) {
+			if err := roster.RequireWorkspace(tx, l.Workspace); err != nil {
+				return err
+			}
+		}
+		last, err := newest(tx.Prover(), l)
 		if err != nil {
 			return err
 		}
@@ -161,15 +207,16 @@ func (b *Book) Apply(ctx context.Context, by roster.Identity, source []byte, exp
 			return nil
 		case expect > 0 && expect != last.Number:
 			return fault.New(fault.Conflict,
-				"Version %d of the policy is in force, by %s, and not %d. Look at it, and apply yours again with its number.",
-				last.Number, last.AppliedBy, expect)
+				"Version %d of %s is in force, by %s, and not %d. Look at it, and apply yours again with its number.",
+				last.Number, l.phrase(), last.AppliedBy, expect)
 		}
 		changed = true
 		v = Version{Number: last.Number + 1, SHA256: sum, AppliedAt: tx.Now(), AppliedBy: by.Actor()}
-		v.Seq = tx.Append(ledger.Event{
-			Kind: applied, Actor: by.Actor(), Subject: subjectPrefix + fmt.Sprint(v.Number),
-			Body: source,
-		})
+		e := ledger.Event{Kind: applied, Actor: by.Actor(), Subject: subjectPrefix + fmt.Sprint(v.Number), Body: source}
+		if l != (Layer{}) {
+			e.Kind, e.Workspace, e.Trace = layered, l.Workspace, tracePrefix+l.key()
+		}
+		v.Seq = tx.Append(e)
 		return nil
 	})
 	if err != nil {
@@ -177,8 +224,8 @@ func (b *Book) Apply(ctx context.Context, by roster.Identity, source []byte, exp
 	}
 	waiting, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
-	if b.await(waiting, v.Number) != nil {
-		b.log.Warn("policy applied but not in force on this node yet", "version", v.Number)
+	if b.await(waiting, l, v.Number) != nil {
+		b.log.Warn("policy applied but not in force on this node yet", "layer", l.key(), "version", v.Number)
 	}
 	return v, changed, nil
 }
@@ -186,21 +233,21 @@ func (b *Book) Apply(ctx context.Context, by roster.Identity, source []byte, exp
 // Bootstrap applies the default policy if there is none yet, and waits until the
 // policy is in force.
 func (b *Book) Bootstrap(ctx context.Context) error {
-	v, err := newest(b.ledger.Prover(ctx))
+	v, err := newest(b.ledger.Prover(ctx), Layer{})
 	if err != nil {
 		return err
 	}
 	if v.Number > 0 {
-		return b.await(ctx, v.Number)
+		return b.await(ctx, Layer{}, v.Number)
 	}
 	_, _, err = b.Apply(ctx, roster.Identity{}, policy.Default(), ifNone)
 	return err
 }
 
 // Warnings are about what is valid and probably a mistake: a gate that asks for an operator
-// who does not exist.
+// who does not exist, or whom the caller may not see.
 func (b *Book) Warnings(ctx context.Context, p *policy.Policy) ([]string, error) {
-	people, err := b.roster.Operators(ctx, "")
+	people, err := b.roster.Operators(ctx, wire.Scope(ctx))
 	if err != nil {
 		return nil, err
 	}

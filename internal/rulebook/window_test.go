@@ -14,7 +14,9 @@ func TestAWindowCountsNoLessAndHardlyMore(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		window := time.Duration(rapid.Int64Range(int64(time.Second), int64(31*24*time.Hour)).Draw(t, "window"))
 		c := policy.Count{What: "actions", Window: window}
-		tl := newTally([]policy.Count{c, {What: "actions", Window: window / 2}, {What: "cost", Window: window}})
+		tl := newTally([]counter{
+			{c, ""}, {policy.Count{What: "actions", Window: window / 2}, ""}, {policy.Count{What: "cost", Window: window}, ""},
+		})
 		at := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 		type event struct {
 			at    time.Time
@@ -28,7 +30,7 @@ func TestAWindowCountsNoLessAndHardlyMore(t *testing.T) {
 				"pause") * float64(window) / rapid.SampledFrom([]float64{100, 10, 0.4}).Draw(t, "scale")))
 			e := event{at, rapid.SampledFrom([]string{"x", "y"}).Draw(t, "agent"), float64(rapid.IntRange(1, 9).Draw(t, "n"))}
 			all = append(all, e)
-			tl.add(int64(len(all)), []Fact{{Belongs: Belongs{Agent: e.agent}, What: "actions", N: e.n}}, at)
+			tl.add(int64(len(all)), "", []Fact{{Belongs: Belongs{Agent: e.agent}, What: "actions", N: e.n}}, at)
 			now := at.Add(time.Duration(rapid.Float64Range(0, 1.2).Draw(t, "later") * float64(window)))
 			least, most := 0.0, 0.0
 			for _, e := range all {
@@ -42,13 +44,13 @@ func TestAWindowCountsNoLessAndHardlyMore(t *testing.T) {
 					most += e.n
 				}
 			}
-			if got := tl.count("x", "actions", window, now); got < least || got > most {
+			if got := tl.count("x", "", c, now); got < least || got > most {
 				t.Fatalf("window %s: counted %v, want %v to %v", window, got, least, most)
 			}
 		}
 		tl.forget(at.Add(2 * window))
-		if len(tl.agents) != 0 {
-			t.Fatalf("%d idle agents are kept", len(tl.agents))
+		if len(tl.all) != 0 {
+			t.Fatalf("%d idle agents are kept", len(tl.all))
 		}
 	})
 }

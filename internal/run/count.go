@@ -29,7 +29,7 @@ func readCounts(e *ledger.Entry) (reading rulebook.Reading, err error) {
 	} {
 		if n > 0 {
 			reading.Facts = append(reading.Facts, rulebook.Fact{What: what, N: n, Belongs: rulebook.Belongs{
-				Agent: b.Counts.Agent, Session: b.Counts.Session, Tier: policy.Background,
+				Agent: b.Counts.Agent, User: b.User, Session: b.Counts.Session, Tier: policy.Background,
 			}})
 		}
 	}

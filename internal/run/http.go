@@ -2,8 +2,10 @@ package run
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 
+	"signalbox/internal/behalf"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
@@ -35,7 +37,7 @@ func (s *Runs) Routes() []wire.Route {
 		},
 		{
 			Method: "GET", Path: "/runs", Summary: "List runs, the newest first", Auth: wire.Viewer,
-			Query: append([]wire.Param{status}, wire.PageParams...), Answer: Page{}, Handle: wire.List(s.list),
+			Query: slices.Concat([]wire.Param{status}, behalf.UserParams, wire.PageParams), Answer: Page{}, Handle: wire.List(s.list),
 		},
 		{
 			Method: "GET", Path: "/runs/{id}", Summary: "Show a run", Auth: wire.Viewer, Answer: Run{},
@@ -74,7 +76,11 @@ func (s *Runs) list(r *http.Request, p wire.Paging) (Page, error) {
 	if err != nil {
 		return Page{}, err
 	}
-	return s.List(r.Context(), r.URL.Query().Get("status"), at[0], p.Limit)
+	f := Filter{Status: r.URL.Query().Get("status")}
+	if f.User, f.Claimed, err = behalf.Asked(r); err != nil {
+		return Page{}, err
+	}
+	return s.List(r.Context(), f, at[0], p.Limit)
 }
 
 // get answers GET /runs/{id}.

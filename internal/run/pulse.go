@@ -46,6 +46,9 @@ func (s *Runs) Beat(ctx context.Context, run string, p Pulse) (Orders, error) {
 		o.Events, o.Stop, o.Ended = r.Events, r.Stop, r.Status != Running
 		return !o.Held || o.Stop != "" || o.Ended, err
 	})
+	if err == nil && p.Handoff && !o.Ended {
+		o.Handoff, err = s.handed(alive, r)
+	}
 	if err != nil {
 		return Orders{}, err
 	}
@@ -134,7 +137,12 @@ WHERE run.status = 'running' AND (run_pulse.until IS NULL OR run_pulse.until < $
 // failRun completes a run as failed in the supervisor's place (RUN-1). A supervisor that
 // comes back later hears that the run has ended, and stops its CLI.
 func (s *Runs) failRun(ctx context.Context, run, reason string) {
-	err := s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	found, err := s.Get(context.WithoutCancel(ctx), run)
+	if err != nil {
+		s.core.Log.Warn("cannot complete a run", "run", run, "error", err.Error())
+		return
+	}
+	err = s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		r, err := findRow(tx, run)
 		if err != nil || r.status != Running {
 			return err
@@ -148,7 +156,7 @@ func (s *Runs) failRun(ctx context.Context, run, reason string) {
 		if err != nil {
 			return err
 		}
-		_, err = s.append(tx, reporter{actor: "system"}, run, r, r.events+1,
+		_, err = s.append(tx, reporter{actor: "system", of: found.Of}, run, r, r.events+1,
 			[]read{{
 				kind: kindCompleted,
 				body: reported{Event: wire.Raw(text), Status: Failed, Usage: engine.Usage{Source: r.engine}},
@@ -156,6 +164,7 @@ func (s *Runs) failRun(ctx context.Context, run, reason string) {
 		return err
 	})
 	if err == nil {
+		s.core.Handoffs.Forget()
 		err = s.release(ctx, run)
 	}
 	if err != nil && ctx.Err() == nil {

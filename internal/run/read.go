@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"signalbox/internal/behalf"
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/run/engine"
@@ -39,7 +40,7 @@ func scanRun(read store.Scan) (Run, error) {
 	if err := entry.Decode(&b); err != nil {
 		return r, err
 	}
-	r.Prompt, r.Dir, r.Model, r.Budget = b.Prompt, b.Dir, b.Model, b.Budget
+	r.Prompt, r.Dir, r.Model, r.Budget, r.Of = b.Prompt, b.Dir, b.Model, b.Budget, b.Of
 	r.Supervised, r.Launched, r.Host, r.OpenedBy, r.Origin = b.Supervised, b.Launched, b.Host, entry.Actor, b.Origin
 	if e, err := engine.Find(r.Engine); err == nil && r.Resume != "" {
 		r.Line, _ = e.FormatResume(engine.Resume{Engine: r.Engine, Value: r.Resume})
@@ -68,19 +69,39 @@ ORDER BY run.id DESC LIMIT 1`, r.Engine, r.Value, wire.Scope(ctx)).Scan)
 	return found, store.Explain(err)
 }
 
-// List reads a page of runs, newest first: those with the status, or all for "". before
+// Filter selects runs; zero fields select everything. User is on whose behalf they are, as behalf.Query has it.
+type Filter struct {
+	Status, User string
+	Claimed      bool
+}
+
+// List reads a page of runs, newest first, those that the filter selects. before
 // is the id of the last run of the page before, "" for the first page. Ids sort by
 // time.
-func (s *Runs) List(ctx context.Context, status, before string, limit int) (Page, error) {
-	switch Status(status) {
+func (s *Runs) List(ctx context.Context, f Filter, before string, limit int) (Page, error) {
+	switch Status(f.Status) {
 	case "", Running, Done, Failed:
 	default:
 		return Page{}, fault.New(fault.InvalidRequest, "status should be running, done or failed, and is %.40q.",
-			status).About("status")
+			f.Status).About("status")
 	}
+	var where store.Where
+	where.Equal("run.status", f.Status)
+	where.Equal("run.workspace", wire.Scope(ctx))
+	if before != "" {
+		where.And("run.id < %s", before)
+	}
+	var keys []string
+	if f.User != "" {
+		var err error
+		if keys, err = s.core.Behalf.Keys(ctx, wire.Scope(ctx), f.User, f.Claimed); err != nil {
+			return Page{}, err
+		}
+		behalf.Among(&where, "run.seq", keys)
+	}
+	where.And("run.id <> ''")
 	runs, err := store.All(s.core.DB.Reading(ctx), scanRun,
-		selectRun+` WHERE ($1 = '' OR run.status = $1) AND ($2 = '' OR run.id < $2) AND ($3 = '' OR run.workspace = $3)
-ORDER BY run.id DESC LIMIT $4`, status, before, wire.Scope(ctx), limit+1)
+		selectRun+" WHERE "+where.String()+" ORDER BY run.id DESC LIMIT "+where.Mark(limit+1), where.Args()...)
 	if err != nil {
 		return Page{}, store.Explain(err)
 	}
@@ -88,6 +109,7 @@ ORDER BY run.id DESC LIMIT $4`, status, before, wire.Scope(ctx), limit+1)
 	if len(runs) > limit {
 		page.Next = wire.Cursor(runs[limit-1].ID)
 	}
+	page.Runs = slices.DeleteFunc(page.Runs, func(r Run) bool { return !r.Among(keys) }) // as their entries say
 	return page, nil
 }
 

@@ -321,7 +321,7 @@ func TestWorkspacesAreWalls(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	page, err := n.runs.List(other, "", "", 10)
+	page, err := n.runs.List(other, run.Filter{}, "", 10)
 	if err != nil || len(page.Runs) != 0 {
 		t.Errorf("%v %+v", err, page)
 	}
@@ -335,11 +335,11 @@ func TestListsArePaged(t *testing.T) {
 		for range 5 {
 			n.open(run.Request{})
 		}
-		page, err := n.runs.List(t.Context(), "running", "", 3)
+		page, err := n.runs.List(t.Context(), run.Filter{Status: "running"}, "", 3)
 		if err != nil || len(page.Runs) != 3 || page.Next == "" {
 			t.Fatalf("%v %+v", err, page)
 		}
-		rest, err := n.runs.List(t.Context(), "", page.Runs[2].ID, 3)
+		rest, err := n.runs.List(t.Context(), run.Filter{}, page.Runs[2].ID, 3)
 		if err != nil || len(rest.Runs) != 2 || rest.Next != "" {
 			t.Fatalf("%v %+v", err, rest)
 		}
@@ -419,7 +419,7 @@ func TestARunThatCannotBeStartedIsCompleted(t *testing.T) {
 		run.Request{Engine: "amp", Prompt: "go", Dir: dir, Budget: run.Budget{Tokens: 1}}); err == nil {
 		t.Error("no error")
 	}
-	page, err := n.runs.List(t.Context(), "failed", "", 10)
+	page, err := n.runs.List(t.Context(), run.Filter{Status: "failed"}, "", 10)
 	if err != nil || len(page.Runs) != 1 || page.Runs[0].Events != 1 {
 		t.Errorf("%v %+v", err, page)
 	}

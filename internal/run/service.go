@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"signalbox/internal/alarm"
+	"signalbox/internal/behalf"
 	"signalbox/internal/clock"
 	"signalbox/internal/fault"
+	"signalbox/internal/handoff"
 	"signalbox/internal/id"
 	"signalbox/internal/ledger"
 	"signalbox/internal/protocol"
@@ -48,6 +50,9 @@ type Options struct {
 	Lease time.Duration
 	// AgentOf is the id of the agent that a run is counted for, "" if there is none.
 	AgentOf func(ctx context.Context, r Run) string
+	// HooksOf is the agent as which the hooks of a run ask that names an agent, or, with "", of one that the server starts.
+	// nil hands on nothing.
+	HooksOf func(ctx context.Context, workspace, named string) (roster.Identity, error)
 }
 
 // Runs records runs. The server makes one and calls Run beside its listeners. It keeps
@@ -95,6 +100,13 @@ func (s *Runs) Open(ctx context.Context, who roster.Identity, n Request) (Run, e
 	}
 	b.Budget = b.Budget.within(s.Budget)
 	workspace, run := cmp.Or(who.Workspace, roster.DefaultWorkspace), id.New(prefix)
+	if b.Of, err = s.onBehalf(ctx, workspace, n); err != nil {
+		return Run{}, err
+	}
+	hands, err := s.handing(ctx, who, workspace, n, b.Of)
+	if err != nil {
+		return Run{}, err
+	}
 	err = s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		today, err := s.today(tx, workspace, tx.Now())
 		if err != nil {
@@ -106,8 +118,9 @@ func (s *Runs) Open(ctx context.Context, who roster.Identity, n Request) (Run, e
 				"No run can start: %s. The budget is runs.daily_usd and runs.daily_tokens in the configuration.", reason)
 		}
 		tx.Append(ledger.Event{Workspace: workspace, Kind: kindOpened, Actor: who.Actor(), Subject: run, Trace: run, Body: b})
-		return nil
+		return hands.open(ctx, tx, run)
 	})
+	s.core.Handoffs.Forget()
 	if err != nil {
 		return Run{}, err
 	}
@@ -121,7 +134,31 @@ func (s *Runs) Open(ctx context.Context, who roster.Identity, n Request) (Run, e
 			return Run{}, err
 		}
 	}
-	return s.Get(ctx, run)
+	opened, err := s.Get(ctx, run)
+	if err == nil && !b.Launched {
+		opened.Handoff = s.core.Handoffs.Give(hands.opened)
+	}
+	return opened, err
+}
+
+// onBehalf is for whom a run is: the user that the operator names who opens it, or the owner of the agent that it is
+// counted for.
+func (s *Runs) onBehalf(ctx context.Context, workspace string, n Request) (of behalf.Of, err error) {
+	if n.User == "" {
+		if s.AgentOf != nil {
+			of.User, err = s.core.Roster.OwnerOf(ctx, s.AgentOf(ctx, Run{Workspace: workspace, Host: n.Host, Resume: n.Resume}))
+		}
+		return of, err
+	}
+	user, err := s.core.Roster.Called(ctx, workspace, n.User)
+	if err == nil && user == nil {
+		err = fault.New(fault.InvalidPayload,
+			"There is no user %.80q in the workspace %s. `signalbox users ls` lists them.", n.User, workspace).About("user")
+	}
+	if user != nil {
+		of.User = user.ID
+	}
+	return of, err
 }
 
 // within is the budget, lowered to the most that the configuration allows. A request
@@ -193,6 +230,7 @@ func (s *Runs) Report(ctx context.Context, who roster.Identity, run string, repo
 		return err
 	})
 	if err == nil && o.Ended {
+		s.core.Handoffs.Forget()
 		if err := s.release(ctx, run); err != nil {
 			s.core.Log.Warn("cannot release a run's session; its lease will end", "error", err.Error())
 		}
@@ -202,16 +240,18 @@ func (s *Runs) Report(ctx context.Context, who roster.Identity, run string, repo
 
 // reporter is who reports events, and whom they are counted for.
 type reporter struct {
+	who          roster.Identity
 	actor, agent string
 	actions      bool // of a supervised run they are counted by its hooks
 	supervised   bool
+	of           behalf.Of // that of the run
 }
 
 // reporter finds out for whom the events of a run are counted.
 func (s *Runs) reporter(ctx context.Context, who roster.Identity, run string) reporter {
-	by := reporter{actor: who.Actor()}
+	by := reporter{who: who, actor: who.Actor()}
 	found, err := s.Get(ctx, run)
-	by.supervised = found.Supervised
+	by.supervised, by.of = found.Supervised, found.Of
 	if err != nil || s.AgentOf == nil {
 		return by
 	}
@@ -242,6 +282,7 @@ func (s *Runs) append(tx *ledger.Tx, by reporter, run string, r row, from int64,
 			return Orders{}, fault.New(fault.InvalidPayload, "Nothing may follow the completed event.").About("events")
 		}
 		body := e.body
+		body.Of = by.of
 		r.events++
 		body.N = r.events
 		body.Spent = r.addUsage(body.Usage, s.cost(e.model, body.Usage))
@@ -273,12 +314,15 @@ func (s *Runs) append(tx *ledger.Tx, by reporter, run string, r row, from int64,
 		if err := s.core.Gates.Withdraw(tx, r.workspace, run); err != nil {
 			return Orders{}, err
 		}
+		if err := handoff.EndWorkIn(tx, by.who, r.workspace, run, "the run is "+string(r.status)); err != nil {
+			return Orders{}, err
+		}
 	}
 	if reason := r.overBudget(today, s.Daily); reason != "" && r.stop == "" && r.status == Running {
 		r.stop = reason
 		tx.Append(ledger.Event{
 			Workspace: r.workspace, Kind: kindStopped, Actor: "system", Subject: run, Trace: run,
-			Body: stopped{reason},
+			Body: stopped{by.of, reason},
 		})
 	}
 	return Orders{Events: r.events, Stop: r.stop, Ended: r.status != Running}, nil
@@ -316,7 +360,11 @@ func (s *Runs) Cancel(ctx context.Context, who roster.Identity, run, reason stri
 	if reason == "" {
 		reason = "cancelled by " + who.Name
 	}
-	err := s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	found, err := s.Get(ctx, run)
+	if err != nil {
+		return Run{}, err
+	}
+	err = s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		r, err := findRowInScope(ctx, tx, run)
 		if err != nil {
 			return err
@@ -326,7 +374,7 @@ func (s *Runs) Cancel(ctx context.Context, who roster.Identity, run, reason stri
 		}
 		tx.Append(ledger.Event{
 			Workspace: r.workspace, Kind: kindStopped, Actor: who.Actor(), Subject: run, Trace: run,
-			Body: stopped{reason},
+			Body: stopped{found.Of, reason},
 		})
 		return nil
 	})

@@ -5,7 +5,9 @@ import (
 	"path/filepath"
 	"time"
 
+	"signalbox/internal/behalf"
 	"signalbox/internal/fault"
+	"signalbox/internal/handoff"
 	"signalbox/internal/run/engine"
 	"signalbox/internal/wire"
 )
@@ -36,6 +38,14 @@ type Request struct {
 	Budget     Budget `json:"budget,omitzero"`
 	Supervised bool   `json:"supervised,omitempty"`
 	Host       string `json:"host,omitempty"` // the machine of a supervisor that is there already
+	// User is on whose behalf: a name, an id or an e-mail; without it the owner of the agent that the run is counted for.
+	User string `json:"user,omitempty"`
+	// Agent is the agent as which its hooks ask: a name or an id. The run hands its work on to it; without one it hands on
+	// nothing. A run that the server starts has the hooks of the server's machine.
+	Agent string `json:"agent,omitempty"`
+	// Delegation is the token of the handoff under which the run was started, such as that of another run. It is not
+	// stored.
+	Delegation string `json:"delegation,omitempty"`
 	// Recorded says that the caller runs the CLI and reports. Without it the server starts
 	// a supervisor.
 	Recorded bool `json:"recorded,omitempty" example:"true"`
@@ -46,6 +56,7 @@ type Request struct {
 
 // opened is the body of run.opened, which is stored.
 type opened struct {
+	behalf.Of         // on whose behalf
 	Engine     string `json:"engine"`
 	Prompt     string `json:"prompt"`
 	Dir        string `json:"dir"`
@@ -84,6 +95,9 @@ type Run struct {
 	CostUSD    float64    `json:"cost_usd"`
 	OpenedBy   string     `json:"opened_by"`
 	Origin     string     `json:"origin,omitempty"`
+	behalf.Of             // on whose behalf
+	// Handoff is what the run hands on to its hooks: in the answer to the caller that reports the run, and nowhere else.
+	Handoff *handoff.Handed `json:"handoff,omitempty"`
 }
 
 // Page is a page of runs, the newest first.
@@ -110,11 +124,14 @@ type Orders struct {
 	Held   bool   `json:"held"`   // the session that was asked for is the run's
 	Stop   string `json:"stop"`   // why the run is to stop, "" when it may go on
 	Ended  bool   `json:"ended"`  // there is nothing more to report
+	// Handoff is what the run hands on to its hooks, for a supervisor that asks for it.
+	Handoff *handoff.Handed `json:"handoff,omitempty"`
 }
 
 // Pulse is a sign of life of a supervisor.
 type Pulse struct {
-	Thread string `json:"thread,omitempty"` // the session to hold, as engine:id
+	Thread  string `json:"thread,omitempty"`  // the session to hold, as engine:id
+	Handoff bool   `json:"handoff,omitempty"` // to hear what the run hands on
 }
 
 // Numbered is a recorded event, as readers get it.
@@ -128,9 +145,10 @@ type Numbered struct {
 
 // reported is the body of run.started, run.acted and run.completed, which is stored.
 type reported struct {
-	N     int64        `json:"n"`
-	Event wire.Raw     `json:"event"`
-	Usage engine.Usage `json:"usage"`
+	behalf.Of              // that of the run
+	N         int64        `json:"n"`
+	Event     wire.Raw     `json:"event"`
+	Usage     engine.Usage `json:"usage"`
 	// Spent is what this event added to the totals; applyReported adds it up again when
 	// tables are rebuilt.
 	Spent   spent  `json:"spent"`   // since the event before
@@ -156,7 +174,8 @@ type spent struct {
 
 // stopped is the body of run.stopped.
 type stopped struct {
-	Reason string `json:"reason"`
+	behalf.Of        // that of the run
+	Reason    string `json:"reason"`
 }
 
 // maxPrompt and maxReason bound texts, in bytes.

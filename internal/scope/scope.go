@@ -48,6 +48,17 @@ func includes(s, wanted string) bool {
 	return s == wanted || all && strings.HasPrefix(wanted, prefix)
 }
 
+// Common is what two lists have in common, of which nil has everything.
+func Common(a, b []string) []string {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	}
+	return Narrow(a, b)
+}
+
 // Narrow is what two lists have in common: of two scopes of which one includes the other, the narrower one. It never
 // has what one of the lists has not.
 func Narrow(a, b []string) []string {

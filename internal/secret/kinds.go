@@ -51,12 +51,13 @@ const (
 // shapes are the credentials with a prefix of their own. A kind is part of marks in stored text:
 // one that was released is never renamed.
 var shapes = []shape{
-	// Our own: see roster.newSecret, roster.MakeInvite, ledger.KeyFile and web.newLogin.
+	// Our own: see key.Draw, roster.MakeInvite, ledger.KeyFile, web.newLogin and behalf.HasToken.
 	{"signalbox-agent-key", "rs-amp-", alnum, 24, mixed},
 	{"signalbox-agent-key", "amp_live_sk_ amp_test_sk_", hexes, 32, 0},
 	{"signalbox-operator-token", "sbx_op_", alnum, 24, 0},
 	{"signalbox-owner-key", "uk_", alnum, 36, mixed},
 	{"signalbox-invite", "inv_", alnum, 32, mixed},
+	{"signalbox-handoff-token", "hof_", word, 20, mixed},
 	{"signalbox-login-code", "ui/login?code=", alnum, 24, kept},
 	{"signing-key", "PRIVATE+KEY+", path, 40, 0},
 	{"webhook-secret", "whsec_", any64, 20, 0},

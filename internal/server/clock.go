@@ -14,10 +14,9 @@ import (
 	"signalbox/internal/wire"
 )
 
-// serverClock is the clock by which the server works: the machine's, plus an offset that
-// conformance tests may increase where the configuration allows it, so that a deadline
-// of half an hour passes in a moment. It never goes back, since entries in the ledger
-// have times in their order. It is safe for concurrent use.
+// serverClock is the clock by which the server works: the machine's, plus an offset that conformance tests may
+// increase where the configuration allows it, so that a deadline of half an hour passes in a moment. It never goes
+// back, since entries in the ledger have times in their order. It is safe for concurrent use.
 type serverClock struct {
 	movable bool
 	file    string // keeps how far it was set forward over a restart
@@ -103,9 +102,8 @@ func (k *serverClock) show() Clock { return Clock{k.Now(), k.movable} }
 // maxAhead keeps times within what int64 microseconds and a Duration can hold.
 const maxAhead = 100 * 365 * 24 * time.Hour
 
-// moveTo sets the clock forward to a moment. A moment in the past is not an error and
-// changes nothing. The file is written first: an offset that is not saved would be lost
-// by a restart.
+// moveTo sets the clock forward to a moment. A moment in the past is not an error and changes nothing. The file is
+// written first: an offset that is not saved would be lost by a restart.
 func (k *serverClock) moveTo(ctx context.Context, moment time.Time) error {
 	if who := roster.From(ctx); who.Workspace != "" {
 		return fault.New(fault.Forbidden, "The clock belongs to the whole server, and your token is for one workspace.")

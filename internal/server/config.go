@@ -16,13 +16,13 @@ import (
 	"signalbox/internal/harness"
 	"signalbox/internal/kin"
 	"signalbox/internal/mail/federation"
+	"signalbox/internal/oidc"
 	"signalbox/internal/web"
 	"signalbox/internal/wire"
 )
 
-// Config is the configuration in force. Load makes it, and it does not change
-// afterwards: settings are read once, at the start. Values are checked; services do not
-// check them again. Sources and Warnings are for people.
+// Config is the configuration in force. Load makes it, and it does not change afterwards: settings are read once, at
+// the start. Values are checked; services do not check them again. Sources and Warnings are for people.
 type Config struct {
 	Data          string
 	Listen        string
@@ -59,6 +59,7 @@ type Config struct {
 	Notify        Notify
 	Runs          Runs
 	OIDC          web.OIDC
+	UserIssuers   []oidc.Issuer       // whose tokens prove who a user is
 	Proxy         map[string]Upstream // by provider
 
 	// Sources says where each value came from, by key.
@@ -71,8 +72,7 @@ type Config struct {
 // secrets, so this program writes it readable for the owner only.
 const ConfigFile = "signalbox.yaml"
 
-// Value is the value of a key as text, with secrets redacted, or "" for a key that does
-// not exist.
+// Value is the value of a key as text, with secrets redacted, or "" for a key that does not exist.
 func (c *Config) Value(key string) string {
 	for _, s := range Settings {
 		if s.Key == key {
@@ -82,11 +82,10 @@ func (c *Config) Value(key string) string {
 	return ""
 }
 
-// Load decides about every key, in this order: flag, environment, file, default. An
-// empty variable counts as not set, since container systems set variables to "". file is
-// --config; if it is "", the file in the data folder is read, if it exists. The first
-// value that is not valid is the error; its text names the source, because the same key
-// may be set in three places.
+// Load decides about every key, in this order: flag, environment, file, default. An empty variable counts as not set,
+// since container systems set variables to "". file is --config; if it is "", the file in the data folder is read, if
+// it exists. The first value that is not valid is the error; its text names the source, because the same key may be
+// set in three places.
 func Load(flags map[string]string, env []string, file string) (*Config, error) {
 	c := &Config{Sources: map[string]string{}}
 	environment := map[string]string{}
@@ -149,9 +148,8 @@ func flagName(key string) string { return strings.NewReplacer(".", "-", "_", "-"
 // known, so they cause no warning.
 var clientEnv = []string{"SIGNALBOX_SERVER", "SIGNALBOX_TOKEN", "SIGNALBOX_KEY", "SIGNALBOX_CONFIG", "SIGNALBOX_RUN"}
 
-// unknownEnv finds variables that begin with SIGNALBOX_ and are not known, most often
-// typing mistakes. They are warnings and not errors: the environment belongs to others
-// too.
+// unknownEnv finds variables that begin with SIGNALBOX_ and are not known, most often typing mistakes. They are
+// warnings and not errors: the environment belongs to others too.
 func unknownEnv(environment map[string]string) (warnings []string) {
 	known := slices.Clone(clientEnv)
 	for _, s := range Settings {
@@ -189,9 +187,8 @@ func readFile(path, data string) (map[string]fileValue, error) {
 	return parseFile(path, content)
 }
 
-// CheckFile checks a configuration file without applying it, and counts its keys.
-// Settings that need each other are not checked, because the others may come from flags
-// or the environment.
+// CheckFile checks a configuration file without applying it, and counts its keys. Settings that need each other are
+// not checked, because the others may come from flags or the environment.
 func CheckFile(path string, content []byte) (keys int, err error) {
 	values, err := parseFile(path, content)
 	return len(values), err
@@ -236,8 +233,7 @@ func flatten(path, prefix string, n *yaml.Node, values map[string]fileValue) err
 		k, v := n.Content[i], n.Content[i+1]
 		key := prefix + k.Value
 		where := fmt.Sprintf("%s:%d", path, k.Line)
-		// Both spellings are allowed: "ledger.retention: 90d", and ledger with retention
-		// below it.
+		// Both spellings are allowed: "ledger.retention: 90d", and ledger with retention below it.
 		group := slices.ContainsFunc(keys, func(known string) bool { return strings.HasPrefix(known, key+".") })
 		switch {
 		case group && v.Kind == yaml.MappingNode:
@@ -249,11 +245,14 @@ func flatten(path, prefix string, n *yaml.Node, values map[string]fileValue) err
 				fault.DidYouMean(key, keys)).About(key)
 		case v.Kind == yaml.SequenceNode && isList(key):
 			var items []string
-			if err := v.Decode(&items); err != nil {
-				return fault.New(fault.InvalidConfig, "%s: %s should be a list of texts.", where, key).About(key)
+			for _, n := range v.Content {
+				text, err := itemText(n)
+				if err != nil {
+					return fault.New(fault.InvalidConfig, "%s: %s should be a list of texts.", where, key).About(key)
+				}
+				items = append(items, text)
 			}
-			// Lists have one form after this: the one that flags and the environment
-			// have.
+			// Lists have one form after this: the one that flags and the environment have.
 			values[key] = fileValue{strings.Join(items, ","), where}
 		case v.Kind != yaml.ScalarNode:
 			return fault.New(fault.InvalidConfig, "%s: %s should be one value.", where, key).About(key)
@@ -272,9 +271,8 @@ func isList(key string) bool {
 	return slices.ContainsFunc(Settings, func(s Setting) bool { return s.Key == key && s.List })
 }
 
-// SetInFile changes one key in a configuration file and returns the new content. It
-// works on the YAML tree, so comments and the order of keys stay. The result is parsed
-// before it is returned. Nothing is written.
+// SetInFile changes one key in a configuration file and returns the new content. It works on the YAML tree, so
+// comments and the order of keys stay. The result is parsed before it is returned. Nothing is written.
 func SetInFile(path string, content []byte, key, value string) ([]byte, error) {
 	if !slices.Contains(Keys(), key) {
 		return nil, fault.New(fault.InvalidConfig, "The key %q is not known. %s", key,
@@ -302,8 +300,7 @@ func SetInFile(path string, content []byte, key, value string) ([]byte, error) {
 		at = child(at, part, yaml.MappingNode)
 	}
 	leaf := child(at, parts[len(parts)-1], yaml.ScalarNode)
-	// A text in every case: a version or a port that looks like a number must keep its
-	// form.
+	// A text in every case: a version or a port that looks like a number must keep its form.
 	leaf.Value, leaf.Tag, leaf.Style = value, "!!str", 0
 	out, err := yaml.Marshal(&root)
 	if err != nil {
@@ -313,8 +310,7 @@ func SetInFile(path string, content []byte, key, value string) ([]byte, error) {
 	return out, err
 }
 
-// child is the value of a key in a map. It is appended if it does not exist, or is of
-// another kind.
+// child is the value of a key in a map. It is appended if it does not exist, or is of another kind.
 func child(n *yaml.Node, key string, kind yaml.Kind) *yaml.Node {
 	for i := 0; i < len(n.Content); i += 2 {
 		if n.Content[i].Value == key && n.Content[i+1].Kind == kind {

@@ -15,15 +15,19 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"signalbox/internal/alarm"
+	"signalbox/internal/behalf"
 	"signalbox/internal/clock"
 	"signalbox/internal/counter"
+	"signalbox/internal/delegate"
 	"signalbox/internal/deliver"
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
+	"signalbox/internal/handoff"
 	"signalbox/internal/harness"
 	"signalbox/internal/kin"
 	"signalbox/internal/ledger"
 	"signalbox/internal/notify"
+	"signalbox/internal/oidc"
 	"signalbox/internal/passkey"
 	"signalbox/internal/protocol"
 	"signalbox/internal/refusal"
@@ -36,9 +40,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Migrations are the tables of every package, in the order in which packages may import
-// each other, so that no table refers to one that does not exist yet. more are protocols
-// beside our own.
+// Migrations are the tables of every package, in the order in which packages may import each other, so that no table
+// refers to one that does not exist yet. more are protocols beside our own.
 func Migrations(more ...protocol.Protocol) []store.Migrations {
 	core := []store.Migrations{
 		ledger.Migrations,
@@ -46,6 +49,8 @@ func Migrations(more ...protocol.Protocol) []store.Migrations {
 		roster.Migrations,
 		alarm.Migrations,
 		passkey.Migrations,
+		handoff.Migrations,
+		behalf.Migrations,
 		rulebook.Migrations,
 		gate.Migrations,
 		counter.Migrations,
@@ -55,9 +60,8 @@ func Migrations(more ...protocol.Protocol) []store.Migrations {
 	return slices.Concat(core, append(Protocols(), more...).Migrations(), []store.Migrations{web.Migrations})
 }
 
-// Projections are the apply functions of every package. A rebuild uses the same list as
-// the server; a projection that is missing here would leave its tables empty after a
-// rebuild.
+// Projections are the apply functions of every package. A rebuild uses the same list as the server; a projection that
+// is missing here would leave its tables empty after a rebuild.
 func Projections(more ...protocol.Protocol) []ledger.Projection {
 	core := []ledger.Projection{
 		clock.Projection(),
@@ -65,6 +69,7 @@ func Projections(more ...protocol.Protocol) []ledger.Projection {
 		alarm.Projection(),
 		kin.Projection(),
 		passkey.Projection(),
+		handoff.Projection(),
 		rulebook.Projection(),
 		gate.Projection(),
 		counter.Projection(),
@@ -92,9 +97,8 @@ type core struct {
 	web      *web.Web
 }
 
-// openCore opens everything over the database. After an error nothing stays open. base
-// is the address at which people reach the server, for links; more are protocols beside
-// our own.
+// openCore opens everything over the database. After an error nothing stays open. base is the address at which people
+// reach the server, for links; more are protocols beside our own.
 func openCore(ctx context.Context, c *Config, base string, e *edge, log *slog.Logger,
 	more []protocol.Protocol,
 ) (*core, error) {
@@ -110,10 +114,9 @@ func openCore(ctx context.Context, c *Config, base string, e *edge, log *slog.Lo
 	return opened, nil
 }
 
-// open opens the core, then the protocols, then what shows them. The order is that of
-// the dependencies, and a service must not use one that is opened after it. The list of
-// protocols is made first, because migrations and projections need it before any service
-// exists.
+// open opens the core, then the protocols, then what shows them. The order is that of the dependencies, and a service
+// must not use one that is opened after it. The list of protocols is made first, because migrations and projections
+// need it before any service exists.
 func (c *core) open(ctx context.Context, config *Config, more []protocol.Protocol) (err error) {
 	list := append(c.protocols(config), more...)
 	if err := c.DB.Migrate(ctx, Migrations(more...)...); err != nil {
@@ -142,7 +145,7 @@ func (c *core) open(ctx context.Context, config *Config, more []protocol.Protoco
 	c.Refusals = refusal.New(c.Ledger, c.Now, c.Log)
 	c.Roster = roster.New(roster.Options{
 		DB: c.DB, Ledger: c.Ledger, Now: c.Now, Log: c.Log, Provider: config.Provider,
-		PerAgent: config.PerAgent,
+		PerAgent: config.PerAgent, Tokens: oidc.New(config.UserIssuers, c.Now, c.Log),
 	})
 	c.Alarms = alarm.New(c.DB, c.Ledger)
 	c.Kin = kin.New(kin.Options{
@@ -158,7 +161,12 @@ func (c *core) open(ctx context.Context, config *Config, more []protocol.Protoco
 	// A replay reads decisions back from entries; each kind of entry needs its reader.
 	readers := gate.Readers()
 	maps.Copy(readers, list.Readers())
-	c.Book = rulebook.New(c.DB, c.Ledger, c.Roster, c.Now, c.Log, readers)
+	c.Handoffs = handoff.New(handoff.Options{
+		DB: c.DB, Ledger: c.Ledger, Roster: c.Roster, Now: c.Now, Key: c.Derive("handoff"),
+	})
+	c.Book = rulebook.New(c.DB, c.Ledger, c.Roster, c.Handoffs, c.Now, c.Log, readers)
+	c.Handoffs.Count(c.Book.Spent)
+	c.Behalf = behalf.New(c.DB, c.Ledger, c.Roster)
 	c.Gates = gate.New(c.DB, c.Ledger, c.Roster, c.Log)
 	c.Gates.LinkTo(c.BaseURL)
 	c.passkeys = passkey.New(c.DB, c.Ledger, c.BaseURL)
@@ -171,8 +179,7 @@ func (c *core) open(ctx context.Context, config *Config, more []protocol.Protoco
 	if err := c.openNotifier(config); err != nil {
 		return err
 	}
-	// Timers of all services fire in one loop, which finds the handler by the kind of
-	// the timer.
+	// Timers of all services fire in one loop, which finds the handler by the kind of the timer.
 	timers := c.Gates.Handlers()
 	for _, p := range list {
 		service, err := p.Open(ctx, c.Core)
@@ -195,13 +202,11 @@ func (c *core) open(ctx context.Context, config *Config, more []protocol.Protoco
 // is configured. A backup needs it beside the database.
 const AttachmentsFolder = "attachments"
 
-// WebhookKeyFile holds the key from which the secrets of webhook receivers and the codes
-// of buttons are derived. All nodes of one database need the same file; with another
-// one, receivers refuse the signatures.
+// WebhookKeyFile holds the key from which the secrets of webhook receivers and the codes of buttons are derived. All
+// nodes of one database need the same file; with another one, receivers refuse the signatures.
 const WebhookKeyFile = "webhook.key"
 
-// keyFile reads a secret of the data folder, and creates it at the first start. It is
-// readable for the owner only.
+// keyFile reads a secret of the data folder, and creates it at the first start. It is readable for the owner only.
 func keyFile(c *Config, name string) ([]byte, error) {
 	path := filepath.Join(c.Data, name)
 	text, err := os.ReadFile(path)
@@ -217,13 +222,12 @@ func keyFile(c *Config, name string) ([]byte, error) {
 	return bytes.TrimSpace(text), nil
 }
 
-// run runs everything that works beside the calls, until ctx ends. It waits for all of
-// them. An error of one does not stop the others: a dashboard without counters is better
-// than none.
+// run runs everything that works beside the calls, until ctx ends. It waits for all of them. An error of one does not
+// stop the others: a dashboard without counters is better than none.
 func (c *core) run(ctx context.Context) error {
 	running := []func(context.Context) error{
-		c.Roster.Run, c.Refusals.Run, c.Book.Run, c.timers.Run, c.Outbox.Run, c.notifier.Run,
-		c.counters.Run, c.web.Run, c.taskMail.run, c.Kin.Run,
+		c.Roster.Run, c.Handoffs.Run, c.Refusals.Run, c.Book.Run, c.timers.Run, c.Outbox.Run, c.notifier.Run,
+		c.Behalf.Run, c.counters.Run, c.web.Run, c.taskMail.run, c.Kin.Run,
 	}
 	for _, s := range c.opened {
 		running = append(running, s.Run)
@@ -242,9 +246,12 @@ func (c *core) run(ctx context.Context) error {
 func (c *core) routes() []wire.Route {
 	all := slices.Concat(
 		c.Ledger.Routes(),
+		c.Behalf.Routes(),
 		c.Roster.Routes(),
 		c.Alarms.Routes(),
 		c.Kin.Routes(),
+		c.Handoffs.Routes(),
+		delegate.New(c.Ledger, c.Book, c.Handoffs).Routes(),
 		c.Book.Routes(),
 		c.Gates.Routes(),
 		c.counters.Routes(),
@@ -284,9 +291,8 @@ func OpenStore(ctx context.Context, c *Config) (*store.DB, error) {
 	return store.Open(ctx, filepath.Join(c.Data, DatabaseFile))
 }
 
-// origin names a new log: the host, and a random word so that two logs of one host
-// differ. It is used at the first start only. A log keeps its origin for good, since
-// signed checkpoints contain it.
+// origin names a new log: the host, and a random word so that two logs of one host differ. It is used at the first
+// start only. A log keeps its origin for good, since signed checkpoints contain it.
 func origin(c *Config) string {
 	host := "signalbox.local"
 	if u, err := url.Parse(c.PublicURL); err == nil && u.Hostname() != "" {

@@ -19,7 +19,7 @@ import (
 	"signalbox/internal/harness"
 	"signalbox/internal/mail/directory"
 	"signalbox/internal/mail/federation"
-	"signalbox/internal/roster"
+	"signalbox/internal/roster/key"
 	"signalbox/internal/wire"
 )
 
@@ -63,9 +63,9 @@ func edgeSettings() []Setting {
 
 // networks is a setting that lists networks. An address is a network of one; host bits are
 // cleared, so 10.1.2.3/16 means 10.1.0.0/16.
-func networks(key, meaning string, field func(*Config) *[]netip.Prefix) Setting {
+func networks(name, meaning string, field func(*Config) *[]netip.Prefix) Setting {
 	return Setting{
-		Key: key, Meaning: meaning, List: true,
+		Key: name, Meaning: meaning, List: true,
 		set: func(c *Config, v string) error {
 			*field(c) = nil
 			for _, item := range splitList(v) {
@@ -203,9 +203,8 @@ func (e *edge) trusts(ip netip.Addr) bool {
 	return slices.ContainsFunc(e.Proxies, func(p netip.Prefix) bool { return p.Contains(ip.Unmap()) })
 }
 
-// believe is the request as the client of a trusted proxy sent it, and whether that was over TLS. The client
-// is the last address of X-Forwarded-For that is not a trusted proxy's: those before it are what the client
-// claims.
+// believe is the request as the client of a trusted proxy sent it, and whether that was over TLS. The client is the
+// last address of X-Forwarded-For that is not a trusted proxy's: those before it are what the client claims.
 func (e *edge) believe(r *http.Request, peer netip.Addr) (_ *http.Request, secure bool) {
 	out := *r
 	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
@@ -320,7 +319,7 @@ func (e *edge) checkURL(u *url.URL) error {
 	if err != nil {
 		query = u.RawQuery
 	}
-	if !roster.HasKey(u.Path) && !roster.HasKey(query) {
+	if !key.In(u.Path) && !key.In(query) {
 		return nil
 	}
 	return fault.New(fault.Forbidden, "This server takes no key in an address, which logs would keep (server.url_keys). "+

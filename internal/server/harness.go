@@ -121,8 +121,7 @@ func setHandlers(c *Config, v string) error {
 	return nil
 }
 
-// getHandlers is the list in the form that setHandlers reads, sorted, so that it is
-// always the same.
+// getHandlers is the list in the form that setHandlers reads, sorted, so that it is always the same.
 func getHandlers(c *Config) string {
 	var all []string
 	for t, address := range c.Harness.Handlers {

@@ -13,12 +13,10 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Version is the version of this program, as it stands in releases, in /openapi.json and
-// in handshakes.
+// Version is the version of this program, as it stands in releases, in /openapi.json and in handshakes.
 const Version = "0.1.0"
 
-// Build says which build of the program this is. Commit is empty if it was built outside
-// of a git repository.
+// Build says which build of the program this is. Commit is empty if it was built outside of a git repository.
 type Build struct {
 	Version string `json:"version"`
 	Commit  string `json:"commit,omitempty"`
@@ -39,9 +37,8 @@ func ReadBuild() Build {
 	return b
 }
 
-// Status is the state of the server as operators see it. Ready is false if the ledger
-// refuses writes or the database does not answer; Problem then says why. Entries may be
-// ahead of Checkpoint for about half a second.
+// Status is the state of the server as operators see it. Ready is false if the ledger refuses writes or the database
+// does not answer; Problem then says why. Entries may be ahead of Checkpoint for about half a second.
 type Status struct {
 	Version    string    `json:"version"`
 	Ready      bool      `json:"ready"`
@@ -116,8 +113,7 @@ func (s *Server) getReady(w http.ResponseWriter, r *http.Request) error {
 	return wire.Reply(w, http.StatusOK, Readiness{Ready: true})
 }
 
-// status is the state of the server. It never fails: what cannot be read now is left at
-// zero, and Problem says why.
+// status is the state of the server. It never fails: what cannot be read now is left at zero, and Problem says why.
 func (s *Server) status(ctx context.Context) Status {
 	out := Status{
 		Version: Version, Ready: true, StartedAt: s.started.UTC(), Database: s.core.DB.Name(),

@@ -15,31 +15,33 @@ import (
 	"sync"
 	"time"
 
+	"signalbox/internal/behalf"
 	"signalbox/internal/fault"
 	"signalbox/internal/harness"
-	"signalbox/internal/mail"
+	"signalbox/internal/mail/federation"
 	"signalbox/internal/mcp"
+	"signalbox/internal/oidc"
 	"signalbox/internal/refusal"
 	"signalbox/internal/roster"
+	"signalbox/internal/rulebook"
 	"signalbox/internal/secret"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
 
-// handler mounts every route on one mux. Two routes that conflict panic here, at the
-// start, not at the first call. The description of the API is made from the same list,
-// so no route can be missing in it.
+// handler mounts every route on one mux. Two routes that conflict panic here, at the start, not at the first call.
+// The description of the API is made from the same list, so no route can be missing in it.
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	whole := s.outermost(mux)
 	routes := append(s.core.routes(), s.ownRoutes()...)
 	tools := mcp.Handler(mcp.Options{
-		Version: Version, Behind: s.config.PublicURL != "", Roster: s.core.Roster, Tasks: s.core.services.tasks,
-		Signals: s.core.services.signals, Mail: s.core.services.mail, Now: s.core.Now,
+		Version: Version, Behind: s.config.PublicURL != "", Roster: s.core.Roster, Handoffs: s.core.Handoffs,
+		Tasks: s.core.services.tasks, Signals: s.core.services.signals, Mail: s.core.services.mail, Now: s.core.Now,
 		Explain: func(tool string, err error) error { return s.explain(err, "tool", tool) },
 	})
 	routes = append(routes, wire.Route{
-		Method: "POST", Path: "/mcp",
+		Method: "POST", Path: mcp.Path,
 		Summary: "The Model Context Protocol over streamable HTTP: tools for the role that the agent plays", Auth: wire.Agent,
 		Request: harness.Call{}, Answer: harness.Reply{}, // JSON-RPC too
 		Handle: func(w http.ResponseWriter, r *http.Request) error {
@@ -47,6 +49,7 @@ func (s *Server) handler() http.Handler {
 			return nil
 		},
 	})
+	routes = append(routes, s.resourceRoutes()...)
 	// The description does not contain itself.
 	document := openAPI(routes)
 	for _, at := range []struct{ path, media string }{
@@ -70,8 +73,7 @@ func (s *Server) handler() http.Handler {
 	return whole
 }
 
-// serveDocument answers with the description. JSON is valid YAML, so one text serves
-// both media types.
+// serveDocument answers with the description. JSON is valid YAML, so one text serves both media types.
 func serveDocument(document []byte, media string) wire.Handler {
 	return func(w http.ResponseWriter, _ *http.Request) error {
 		w.Header().Set("Content-Type", media)
@@ -80,9 +82,8 @@ func serveDocument(document []byte, media string) wire.Handler {
 	}
 }
 
-// serve wraps the handler of a route in what all calls have in common: authentication,
-// known parameters, deadlines, the error form and metrics. Handlers return errors and
-// never write one themselves.
+// serve wraps the handler of a route in what all calls have in common: authentication, known parameters, deadlines,
+// the error form and metrics. Handlers return errors and never write one themselves.
 func (s *Server) serve(route wire.Route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
@@ -101,6 +102,7 @@ func (s *Server) serve(route wire.Route) http.Handler {
 		}))
 		if err := s.answer(counted, r, route); err != nil {
 			refusal.Note(r.Context(), err)
+			s.challenge(counted, r, route, err)
 			err = s.explain(err, "method", r.Method, "path", route.Path, "request", w.Header().Get("X-Request-Id"))
 			// A protocol may have an error form of its own.
 			if route.Fail != nil {
@@ -125,9 +127,8 @@ func (s *Server) explain(err error, call ...any) error {
 	return err
 }
 
-// answer authenticates, counts the call against the rate limit, checks the parameters,
-// and runs the handler, in this order. Nothing that costs more than a lookup happens
-// before the caller is known.
+// answer authenticates, counts the call against the rate limit, checks the parameters, and runs the handler, in this
+// order. Nothing that costs more than a lookup happens before the caller is known.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, route wire.Route) error {
 	if err := s.edge.checkStranger(r, route); err != nil {
 		return err
@@ -138,6 +139,9 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, route wire.Route
 			return err
 		}
 		if err := s.refuseAgents(r, route, who); err != nil {
+			return err
+		}
+		if err := refuseWorkspace(r, who); err != nil {
 			return err
 		}
 		// The headers are sent with a refusal too: they say when to try again.
@@ -153,8 +157,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, route wire.Route
 			ctx, end = s.whileValid(r, route.Auth)
 			defer end()
 		}
-		// The workspace in the context is the wall: services read it, and see nothing of
-		// others.
+		// The workspace in the context is the wall: services read it, and see nothing of others.
 		r = r.WithContext(wire.WithScope(roster.With(ctx, who), who.Workspace))
 	}
 	if err := wire.KnownQuery(r, route); err != nil {
@@ -163,9 +166,8 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, route wire.Route
 	return route.Handle(w, r)
 }
 
-// caller authenticates a call and checks the role. A bearer token wins over a session of
-// the dashboard. A session never counts for calls of agents: a page in a browser must
-// not act as an agent.
+// caller authenticates a call and checks the role. A bearer token wins over a session of the dashboard. A session
+// never counts for calls of agents: a page in a browser must not act as an agent.
 func (s *Server) caller(r *http.Request, needed wire.Auth) (roster.Identity, error) {
 	if r.Header.Get("Authorization") == "" && needed != wire.Agent && s.core.web.HasSession(r) {
 		who, err := s.core.web.Caller(r)
@@ -189,9 +191,17 @@ func (s *Server) caller(r *http.Request, needed wire.Auth) (roster.Identity, err
 		}
 		return roster.Identity{}, refusal.NoKey(wanted)
 	}
-	who, err := s.core.Roster.Authenticate(r.Context(), strings.TrimSpace(token))
+	token = strings.TrimSpace(token)
+	authenticate := s.core.Roster.Authenticate
+	if r.URL.Path == mcp.Path && oidc.LooksLikeToken(token) {
+		authenticate = s.core.Roster.AuthenticateToken
+	}
+	who, err := authenticate(r.Context(), token)
 	if err != nil {
 		return who, err
+	}
+	if rulebook.OtherWorkspace(who, r.Header.Get(behalf.WorkspaceHeader)) {
+		return who, rulebook.RefuseWorkspace(who)
 	}
 	return who, mayCall(who, needed)
 }
@@ -219,13 +229,11 @@ func (s *Server) behindTheWall(dashboard http.Handler) http.Handler {
 	})
 }
 
-// lookAgain is how often a stream checks its caller's key. A revoked key ends it within
-// this time.
+// lookAgain is how often a stream checks its caller's key. A revoked key ends it within this time.
 const lookAgain = time.Second
 
-// whileValid is a context that ends when the caller's key is revoked, expires, or loses
-// its role. An error of the database does not end it: then nothing is known about the
-// key. end has to be called; it waits for the goroutine.
+// whileValid is a context that ends when the caller's key is revoked, expires, or loses its role. An error of the
+// database does not end it: then nothing is known about the key. end has to be called; it waits for the goroutine.
 func (s *Server) whileValid(r *http.Request, needed wire.Auth) (ctx context.Context, end func()) {
 	ctx, cancel := context.WithCancel(r.Context())
 	var watching sync.WaitGroup
@@ -246,10 +254,9 @@ func (s *Server) whileValid(r *http.Request, needed wire.Auth) (ctx context.Cont
 	return ctx, func() { cancel(); watching.Wait() }
 }
 
-// mayCall checks that a caller of this kind and role may make a call that needs needed.
-// Agents, owners and operators are apart: no role of an operator includes the calls of
-// an agent. The texts say which key was used and which one is needed, since people mix
-// them up.
+// mayCall checks that a caller of this kind and role may make a call that needs needed. Agents, owners and operators
+// are apart: no role of an operator includes the calls of an agent. The texts say which key was used and which one is
+// needed, since people mix them up.
 func mayCall(who roster.Identity, needed wire.Auth) error {
 	switch {
 	case who.Kind == roster.HolderAgent && (needed == wire.Agent || needed == wire.Party):
@@ -308,7 +315,7 @@ func (s *Server) outermost(mux *http.ServeMux) http.Handler {
 // itself is not changed, since others hold it.
 func canonical(r *http.Request) *http.Request {
 	escaped := r.URL.EscapedPath()
-	path := mail.RequestPath(r)
+	path := federation.RequestPath(r)
 	if path == escaped {
 		return r
 	}
@@ -347,8 +354,7 @@ func (d *discard) Header() http.Header         { return d.header }
 func (d *discard) Write(b []byte) (int, error) { return len(b), nil }
 func (d *discard) WriteHeader(status int)      { d.status = cmp.Or(d.status, status) }
 
-// statusWriter remembers the status for the metrics. It is 200 until WriteHeader is
-// called, as in net/http.
+// statusWriter remembers the status for the metrics. It is 200 until WriteHeader is called, as in net/http.
 type statusWriter struct {
 	http.ResponseWriter
 	status int

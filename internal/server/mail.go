@@ -20,9 +20,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// MailConfig is what mail uses beside this machine: other hosts of the same provider, a
-// bucket, and a virus scanner. Secrets are apart from Mesh, so that the mesh can be
-// printed.
+// MailConfig is what mail uses beside this machine: other hosts of the same provider, a bucket, and a virus scanner.
+// Secrets are apart from Mesh, so that the mesh can be printed.
 type MailConfig struct {
 	Mesh    federation.Mesh
 	Secrets map[string]wire.Secret // of the hosts of the mesh
@@ -68,8 +67,7 @@ func mailSettings() []Setting {
 	}
 }
 
-// setMeshHosts reads name=address pairs. Names are labels of DNS in lower case, as they
-// occur in headers.
+// setMeshHosts reads name=address pairs. Names are labels of DNS in lower case, as they occur in headers.
 func setMeshHosts(c *Config, v string) error {
 	c.Mail.Mesh.Hosts = map[string]federation.Host{}
 	for _, item := range splitList(v) {
@@ -118,8 +116,7 @@ func (m *MailConfig) check() error {
 				other).About(key)
 		}
 	}
-	// Most likely a typing mistake in the name; the host would then be called without a
-	// secret.
+	// Most likely a typing mistake in the name; the host would then be called without a secret.
 	for name := range m.Secrets {
 		if _, known := m.Mesh.Hosts[name]; !known {
 			return fault.New(fault.InvalidConfig, "mail.mesh.secrets has a secret for %s, which is not in mail.mesh.hosts.",
@@ -140,8 +137,7 @@ func (c *Config) mesh() federation.Mesh {
 	return mesh
 }
 
-// openMail opens mail with the store of its attachments. A bucket is tried here, so a
-// wrong key stops the start.
+// openMail opens mail with the store of its attachments. A bucket is tried here, so a wrong key stops the start.
 func openMail(ctx context.Context, core protocol.Core, c *Config) (*mail.Mail, error) {
 	blobs, err := openBlobs(ctx, c)
 	if err != nil {
@@ -153,8 +149,7 @@ func openMail(ctx context.Context, core protocol.Core, c *Config) (*mail.Mail, e
 	}), nil
 }
 
-// openBlobs opens the store of attachments: the bucket, if one is configured, or else a
-// folder.
+// openBlobs opens the store of attachments: the bucket, if one is configured, or else a folder.
 func openBlobs(ctx context.Context, c *Config) (blob.Store, error) {
 	if c.Mail.S3.Bucket != "" {
 		return blob.OpenBucket(ctx, c.Mail.S3)

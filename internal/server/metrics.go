@@ -15,24 +15,21 @@ import (
 	"signalbox/internal/wire"
 )
 
-// metrics are the numbers of /metrics, in a registry of their own, so that tests can run
-// several servers in one process. The page is public and has no names of agents or
-// workspaces.
+// metrics are the numbers of /metrics, in a registry of their own, so that tests can run several servers in one
+// process. The page is public and has no names of agents or workspaces.
 type metrics struct {
 	requests *prometheus.HistogramVec
 	handler  http.Handler
 }
 
-// newMetrics registers all numbers. Names are part of the interface: dashboards and
-// alerts use them. Numbers of the ledger count this process only, not the other nodes of
-// the database.
+// newMetrics registers all numbers. Names are part of the interface: dashboards and alerts use them. Numbers of the
+// ledger count this process only, not the other nodes of the database.
 func newMetrics(c *core) *metrics {
 	r := prometheus.NewRegistry()
 	m := &metrics{
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "signalbox_http_request_seconds", Help: "Time to answer a call.",
-			// From half a millisecond, a read from memory, to 30 s, a call that waits
-			// for a person.
+			// From half a millisecond, a read from memory, to 30 s, a call that waits for a person.
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1, 5, 30},
 		}, []string{"method", "path", "status"}),
 		handler: promhttp.HandlerFor(r, promhttp.HandlerOpts{}),
@@ -82,8 +79,7 @@ func newMetrics(c *core) *metrics {
 	gauge("signalbox_ledger_head", "The sequence number of the last entry.", func() float64 {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		// -1 stands for unknown. Zero would look like an empty ledger and trigger
-		// alerts.
+		// -1 stands for unknown. Zero would look like an empty ledger and trigger alerts.
 		head, err := c.Ledger.Head(ctx)
 		if err != nil {
 			return -1

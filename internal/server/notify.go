@@ -17,9 +17,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Notify is the configuration of the channels that notify people of gates. A channel
-// exists if its address or token is set. Whatever lets somebody post to a channel, or
-// read it, is a Secret.
+// Notify is the configuration of the channels that notify people of gates. A channel exists if its address or token
+// is set. Whatever lets somebody post to a channel, or read it, is a Secret.
 type Notify struct {
 	SlackWebhook, SlackToken, SlackAppToken, SlackSigningSecret wire.Secret
 	SlackChannel, SlackAPI                                      string
@@ -112,8 +111,7 @@ func notifySettings() []Setting {
 	}
 }
 
-// secretSetting is a setting whose value is never printed: not by `config show`, not in errors,
-// not in logs.
+// secretSetting is a setting whose value is never printed: not by `config show`, not in errors, not in logs.
 func secretSetting(key, meaning string, field func(*Config) *wire.Secret) Setting {
 	return Setting{
 		Key: key, Meaning: meaning, Secret: true,
@@ -159,8 +157,7 @@ func (n *Notify) check() error {
 				c.needs).About(c.needs)
 		}
 	}
-	// The addresses are secrets, so they are checked here, where the error can leave
-	// them out.
+	// The addresses are secrets, so they are checked here, where the error can leave them out.
 	for key, address := range map[string]wire.Secret{"notify.slack.webhook": n.SlackWebhook, "notify.webhook": n.Webhook} {
 		if _, err := hostOf(key, address); address.Reveal() != "" && err != nil {
 			return err
@@ -180,9 +177,8 @@ func hostOf(key string, address wire.Secret) (string, error) {
 	return u.Host, nil
 }
 
-// channels makes the channels that are configured. It makes no call: a service that is
-// down must not keep the server from starting. All share one HTTP client, which follows
-// no redirects and has a timeout.
+// channels makes the channels that are configured. It makes no call: a service that is down must not keep the server
+// from starting. All share one HTTP client, which follows no redirects and has a timeout.
 func (n *Notify) channels(outbox *deliver.Outbox, l *ledger.Ledger, log *slog.Logger) (all []notify.Channel,
 	err error,
 ) {
@@ -234,8 +230,7 @@ func (n *Notify) channels(outbox *deliver.Outbox, l *ledger.Ledger, log *slog.Lo
 	return all, nil
 }
 
-// openNotifier opens the notifier with its channels. The outbox and the gates have to
-// exist.
+// openNotifier opens the notifier with its channels. The outbox and the gates have to exist.
 func (c *core) openNotifier(config *Config) error {
 	channels, err := config.Notify.channels(c.Outbox, c.Ledger, c.Log)
 	if err != nil {

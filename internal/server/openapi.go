@@ -14,9 +14,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// openAPI describes the routes as an OpenAPI 3.1 document. Schemas are made by
-// reflection from the types that the handlers read and write, so the description cannot
-// differ from what the server does. It is made once, at the start.
+// openAPI describes the routes as an OpenAPI 3.1 document. Schemas are made by reflection from the types that the
+// handlers read and write, so the description cannot differ from what the server does. It is made once, at the start.
 func openAPI(routes []wire.Route) []byte {
 	b := describer{schemas: object{}, types: map[string]reflect.Type{}}
 	paths := object{}
@@ -64,8 +63,7 @@ type describer struct {
 	types   map[string]reflect.Type // what each schema describes
 }
 
-// pathParam matches {name} and {name...} in a path of net/http. OpenAPI only knows the
-// first form.
+// pathParam matches {name} and {name...} in a path of net/http. OpenAPI only knows the first form.
 var pathParam = regexp.MustCompile(`\{(\w+)(\.\.\.)?\}`)
 
 // operation describes one route: who may call it, its parameters, body and answers.
@@ -140,9 +138,8 @@ func (b *describer) body(request any) object {
 	return object{"schema": object{"oneOf": schemas}, "examples": examples}
 }
 
-// exampleOf puts the examples of a type's fields together, or returns nil if it has
-// none. The tag `example` holds JSON, or for a field of text the text itself. A type
-// with a method Example brings its own.
+// exampleOf puts the examples of a type's fields together, or returns nil if it has none. The tag `example` holds
+// JSON, or for a field of text the text itself. A type with a method Example brings its own.
 func exampleOf(t reflect.Type) any {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -213,9 +210,8 @@ func operationID(route wire.Route) string {
 	return strings.ToLower(route.Method) + "_" + strings.Join(words, "_")
 }
 
-// schema describes a type. Named structs become components, so that generators make one
-// type of each. A kind that cannot occur in JSON gives an empty schema, which allows
-// everything.
+// schema describes a type. Named structs become components, so that generators make one type of each. A kind that
+// cannot occur in JSON gives an empty schema, which allows everything.
 func (b *describer) schema(t reflect.Type) object {
 	switch {
 	case t == reflect.TypeFor[time.Time]():
@@ -262,9 +258,8 @@ func (b *describer) schema(t reflect.Type) object {
 	return object{}
 }
 
-// name is the name of a component: that of the type, with the package in front where two
-// have the same. The order of the routes decides which one stays short, so it must be
-// stable.
+// name is the name of a component: that of the type, with the package in front where two have the same. The order of
+// the routes decides which one stays short, so it must be stable.
 func (b *describer) name(t reflect.Type) string {
 	name := t.Name()
 	if other, taken := b.types[name]; taken && other != t {
@@ -274,9 +269,8 @@ func (b *describer) name(t reflect.Type) string {
 	return name
 }
 
-// structSchema describes the fields that have a JSON name. A field is required unless it
-// is omitted when empty. Members of an embedded struct are members of the object, as
-// encoding does it.
+// structSchema describes the fields that have a JSON name. A field is required unless it is omitted when empty.
+// Members of an embedded struct are members of the object, as encoding does it.
 func (b *describer) structSchema(t reflect.Type) object {
 	properties, required := object{}, []string{}
 	for f := range t.Fields() {

@@ -16,9 +16,8 @@ import (
 // use it without a server. A new protocol is a package and an entry in protocols.
 func Protocols() protocol.List { return new(services).protocols(&Config{}) }
 
-// services are the opened protocols under their own types, for those that need a
-// particular one: the dashboard, and protocols that use another, such as the proxy for
-// prices. A field is nil until its protocol is opened.
+// services are the opened protocols under their own types, for those that need a particular one: the dashboard, and
+// protocols that use another, such as the proxy for prices. A field is nil until its protocol is opened.
 type services struct {
 	signals *signal.Signals
 	proxy   *proxy.Proxy
@@ -28,9 +27,8 @@ type services struct {
 	runs    *run.Runs
 }
 
-// protocols lists the protocols with their open functions. They are opened in this
-// order, so one that uses another has to be after it. The open functions run later, when
-// the fields of s before them are set.
+// protocols lists the protocols with their open functions. They are opened in this order, so one that uses another
+// has to be after it. The open functions run later, when the fields of s before them are set.
 func (s *services) protocols(c *Config) protocol.List {
 	return protocol.List{
 		opens(signal.Protocol(), &s.signals, func(_ context.Context, core protocol.Core) (*signal.Signals, error) {

@@ -22,8 +22,7 @@ type Upstream struct {
 	Key     wire.Secret // goes into the vault at the next start
 }
 
-// addresses are the default addresses of providers. A gateway or a test can take their
-// place.
+// addresses are the default addresses of providers. A gateway or a test can take their place.
 var addresses = map[string]string{proxy.Anthropic: "https://api.anthropic.com", proxy.OpenAI: "https://api.openai.com"}
 
 // proxySettings are two keys for each provider: its address and its key.
@@ -64,9 +63,8 @@ func proxySettings() (all []Setting) {
 	return all
 }
 
-// VaultKeyFile holds the key that encrypts the providers' keys in the database. All
-// nodes of one database need the same file. If it is lost, the providers' keys have to
-// be set again.
+// VaultKeyFile holds the key that encrypts the providers' keys in the database. All nodes of one database need the
+// same file. If it is lost, the providers' keys have to be set again.
 const VaultKeyFile = "vault.key"
 
 // openProxy opens the model proxy. It uses the prices and the webhooks of signals, so
@@ -89,10 +87,9 @@ func openProxy(core protocol.Core, config *Config, signals *signal.Signals) (*pr
 	})
 }
 
-// adoptKeys moves providers' keys from the configuration into the vault, and removes
-// them from the file of the data folder. First the vault, then the file: a crash in
-// between repeats the step at the next start and loses nothing. Keys in the environment
-// or in another file are stored too, but cannot be removed there.
+// adoptKeys moves providers' keys from the configuration into the vault, and removes them from the file of the data
+// folder. First the vault, then the file: a crash in between repeats the step at the next start and loses nothing.
+// Keys in the environment or in another file are stored too, but cannot be removed there.
 func (c *core) adoptKeys(ctx context.Context, config *Config) error {
 	path := filepath.Join(config.Data, ConfigFile)
 	for _, name := range proxy.Providers {

@@ -67,6 +67,7 @@ func TestTheDashboardIsAccessible(t *testing.T) {
 	}
 	w := work(t, "")
 	w.operator("ann", "operator")
+	w.ops(201, "POST /ops/users", `{"name":"alice","email":"alice@example.com","limits":{"emails":20}}`, nil)
 	agent, key := w.addAgent("writer")
 	gate := w.ask(key, "writer", "audit-1", "Send the letter")
 	p := w.tab(t, chromium(t), w.token())
@@ -81,9 +82,10 @@ func TestTheDashboardIsAccessible(t *testing.T) {
 	a := &audit{tab: p}
 	pages := []string{
 		"/ui/inbox", "/ui/inbox/" + gate, "/ui/inbox?status=rejected", "/ui/overview", "/ui/agents",
-		"/ui/agents/default/" + agent, "/ui/agents/new", "/ui/account", "/ui/terminal",
+		"/ui/agents/default/" + agent, "/ui/agents/new", "/ui/users/default/alice", "/ui/account", "/ui/terminal",
 		"/ui/terminal?ask=" + url.QueryEscape(w.asked()), "/ui/mail", "/ui/mail/" + w.message, "/ui/tasks",
 		"/ui/tasks/default/T-2026-044", "/ui/sessions", "/ui/sessions/default/stroll", "/ui/runs", "/ui/runs/" + w.run,
+		"/ui/handoffs", "/ui/handoffs?all=1", "/ui/handoffs/" + w.handoff,
 		"/ui/ledger", "/ui/ledger/20", "/ui/deliveries", "/ui/deliveries/" + w.delivery, "/ui/alarms", "/ui/policy",
 		"/ui/policy/1", "/ui/settings", "/ui/nowhere",
 		"/ui/login",

@@ -20,7 +20,7 @@ import (
 // worked is a server on which something of every kind has happened.
 type worked struct {
 	*box
-	message, gate, run, delivery string
+	message, gate, run, delivery, handoff string
 }
 
 // work lets agents of the default workspace do something over every protocol.
@@ -86,6 +86,20 @@ func workOn(t *testing.T, b *box) *worked {
 			event+`}}`)
 	}
 
+	_, lead := b.addAgent("lead")
+	var first, second struct {
+		Handoff struct{ ID string }
+		Token   string
+	}
+	_, helper := b.addAgent("helper")
+	b.give(lead, `{"to":"helper","scopes":["yard.*"],"tools":["rake","broom","delegate"],"budget":{"calls":9}}`, &first)
+	b.give(helper, `{"to":"walker","scopes":["yard.sweep"],"tools":["broom"],"budget":{"calls":3},"work":"T-2026-044",`+
+		`"delegation":"`+first.Token+`"}`, &second)
+	w.handoff = second.Handoff.ID
+	b.ahp(key, `{"jsonrpc":"2.0","id":"1","method":"ahp/event","params":{"agent_id":"walker","timestamp":"t","depth":2,`+
+		`"event_type":"pre_action","session_id":"stroll","payload":{"tool_name":"broom","arguments":{}},`+
+		`"metadata":{"delegation":"`+second.Token+`"}}}`)
+
 	var run struct{ ID string }
 	b.ops(201, "POST /runs", `{"engine":"amp","prompt":"Sweep the yard","recorded":true}`, &run)
 	w.run = run.ID
@@ -117,7 +131,7 @@ func TestWorkPagesTeachWhileTheyAreEmpty(t *testing.T) {
 	v := b.signedIn(b.token())
 	for path, teaches := range map[string]string{
 		"/ui/mail": "signalbox mail send", "/ui/tasks": "signalbox tasks dispatch", "/ui/sessions": "signalbox hook install",
-		"/ui/runs":       "signalbox run claude",
+		"/ui/runs": "signalbox run claude", "/ui/handoffs": "When an agent hands work on",
 		"/ui/deliveries": "signalbox config set notify", "/ui/ledger?q=no.such": "Look for a kind",
 		"/ui/settings": "signalbox config set notify", "/ui/policy": "Version 1",
 	} {
@@ -274,6 +288,7 @@ func TestWorkPagesKeepTheWalls(t *testing.T) {
 		"/ui/mail", "/ui/mail/" + w.message, "/ui/mail?agent=alice", "/ui/tasks", "/ui/tasks?workspace=default",
 		"/ui/tasks/default/T-2026-044", "/ui/sessions", "/ui/sessions?workspace=default",
 		"/ui/sessions/default/stroll", "/ui/runs", "/ui/runs/" + w.run, "/ui/ledger", "/ui/ledger?q=T-2026-044",
+		"/ui/handoffs", "/ui/handoffs?all=1&agent=walker", "/ui/handoffs/" + w.handoff, "/ui/ledger?q=handoff:" + w.handoff,
 		"/ui/ledger/20", "/ui/deliveries", "/ui/deliveries/" + w.delivery, "/ui/policy", "/ui/policy/1", "/ui/settings",
 	} {
 		status, page, _ := olga.get(path)
@@ -290,7 +305,8 @@ func TestWorkPagesKeepTheWalls(t *testing.T) {
 	}
 	for _, path := range []string{
 		"/ui/mail/" + w.message, "/ui/tasks/default/T-2026-044", "/ui/sessions/default/stroll",
-		"/ui/runs/" + w.run, "/ui/deliveries/" + w.delivery, "/ui/policy", "/ui/policy/1",
+		"/ui/runs/" + w.run, "/ui/deliveries/" + w.delivery, "/ui/policy?workspace=default",
+		"/ui/policy/1", "/ui/policy/1?workspace=default", "/ui/handoffs/" + w.handoff,
 	} {
 		if status, _, _ := olga.get(path); status != 404 && status != 403 {
 			t.Errorf("%s: %d for an operator of another workspace", path, status)
@@ -301,13 +317,14 @@ func TestWorkPagesKeepTheWalls(t *testing.T) {
 		"/ui/mail/" + w.message + "/quarantine":    {"do": {"approve"}},
 		"/ui/tasks/default/T-2026-044/instruct":    {"action": {"terminate"}},
 		"/ui/runs/" + w.run + "/cancel":            {},
+		"/ui/handoffs/" + w.handoff + "/end":       {},
 		"/ui/deliveries/" + w.delivery + "/resend": {},
-		"/ui/policy":                          {"do": {"apply"}, "source": {"version: 1\n"}, "days": {"7"}},
-		"/ui/settings/channels/test":          {"channel": {"slack"}},
-		"/ui/settings/operators/admin/token":  {},
-		"/ui/settings/operators/admin/remove": {},
-		"/ui/settings/prices":                 {"prices": {"gpt-4o 1 1"}},
-		"/ui/settings/operators/add":          {"name": {"mallory"}, "role": {"admin"}, "workspace": {""}},
+		"/ui/policy?workspace=default":             {"do": {"apply"}, "source": {"version: 1\n"}, "days": {"7"}},
+		"/ui/settings/channels/test":               {"channel": {"slack"}},
+		"/ui/settings/operators/admin/token":       {},
+		"/ui/settings/operators/admin/remove":      {},
+		"/ui/settings/prices":                      {"prices": {"gpt-4o 1 1"}},
+		"/ui/settings/operators/add":               {"name": {"mallory"}, "role": {"admin"}, "workspace": {""}},
 	}
 	for path, form := range forms {
 		before := w.head()
@@ -319,6 +336,24 @@ func TestWorkPagesKeepTheWalls(t *testing.T) {
 		if after := w.head(); after != before {
 			t.Errorf("POST %s by who may not: %d entries, %v", path, after-before, w.lastEntries(3))
 		}
+	}
+	// The page of the policy is that of the layer of her own workspace. Of the server's rules it shows none.
+	for range 2 {
+		if status, page, _ := olga.get("/ui/policy"); status != 200 || strings.Contains(page, "confirm-declared-gates") ||
+			!strings.Contains(page, "Workspace other") {
+			t.Errorf("her own layer: %d %s", status, page)
+		}
+		status, page, _ := viewer.get("/ui/policy?workspace=other")
+		if status != 200 || !strings.Contains(page, "Workspace other") {
+			t.Errorf("the layer of a workspace, for a viewer of the server: %d %s", status, page)
+		}
+		olga.post("/ui/policy", url.Values{"do": {"apply"}, "source": {"version: 1\n"}, "days": {"7"}, "seen": {"0"}})
+	}
+	if status, page, _ := olga.get("/ui/policy/1"); status != 200 || !strings.Contains(page, "Workspace other") {
+		t.Errorf("the version that she applied: %d %s", status, page)
+	}
+	if status, _, _ := olga.get("/ui/policy/2"); status != 404 {
+		t.Errorf("what was applied over one that she had not seen: %d", status)
 	}
 	olga.post("/ui/settings/operators/add", url.Values{"name": {"mallory"}, "role": {"admin"}})
 	var people struct {
@@ -416,6 +451,7 @@ func TestWorkPagesInABrowser(t *testing.T) {
 			"/ui/mail", "/ui/mail/" + w.message, "/ui/tasks", "/ui/tasks/default/T-2026-044",
 			"/ui/sessions", "/ui/sessions/default/stroll", "/ui/runs", "/ui/runs/" + w.run, "/ui/ledger", "/ui/ledger/20",
 			"/ui/deliveries", "/ui/deliveries/" + w.delivery, "/ui/policy", "/ui/policy/1", "/ui/settings",
+			"/ui/handoffs", "/ui/handoffs/" + w.handoff,
 		} {
 			p.goTo(path)
 			if over := look[float64](p,

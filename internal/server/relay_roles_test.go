@@ -163,6 +163,11 @@ func (s *stage) deeds() []deed {
 			s.ops(201, "POST /runs", `{"engine":"amp","prompt":"Sweep the yard","recorded":true}`, &run)
 			return "/ui/runs/" + run.ID + "/cancel", nil
 		}},
+		{action: "/ui/handoffs/{id}/end", least: operator, make: func() (string, url.Values) {
+			var given struct{ Handoff struct{ ID string } }
+			s.give(s.key, `{"to":"walker"}`, &given)
+			return "/ui/handoffs/" + given.Handoff.ID + "/end", url.Values{"reason": {"enough"}}
+		}},
 		{action: "/ui/deliveries/{id}/resend", least: operator, make: func() (string, url.Values) {
 			testbed.Until(s.t, "the delivery is given up again", func() bool {
 				var d struct{ Delivery struct{ Status string } }

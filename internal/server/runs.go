@@ -97,8 +97,7 @@ func runSettings() []Setting {
 	return all
 }
 
-// modes says what the setting "mode" means for each engine, since every CLI has another
-// word for it.
+// modes says what the setting "mode" means for each engine, since every CLI has another word for it.
 var modes = map[string]string{
 	"amp": "amp's mode, such as smart", "claude": "the permission mode", "codex": "the sandbox mode",
 	"gemini": "the approval mode", "opencode": "the agent", "pi": "the provider",
@@ -162,8 +161,7 @@ func engineSettings(e *engine.Engine) []Setting {
 	}
 }
 
-// change changes the settings of one engine. A map of structs has no fields that can be
-// assigned to.
+// change changes the settings of one engine. A map of structs has no fields that can be assigned to.
 func (r *Runs) change(name string, fn func(*engine.Settings)) {
 	if r.Engines == nil {
 		r.Engines = map[string]engine.Settings{}
@@ -173,8 +171,7 @@ func (r *Runs) change(name string, fn func(*engine.Settings)) {
 	r.Engines[name] = s
 }
 
-// setFolders reads absolute paths. A relative one would depend on the folder in which
-// the server was started.
+// setFolders reads absolute paths. A relative one would depend on the folder in which the server was started.
 func setFolders(c *Config, v string) error {
 	c.Runs.Folders = nil
 	for folder := range strings.SplitSeq(v, ",") {
@@ -198,10 +195,9 @@ func (r *Runs) check(n *Notify) error {
 	return nil
 }
 
-// openRuns opens runs. Each run is supervised by a process of this same program, started
-// detached, so a run survives a restart of the server. Runs use the machine's clock:
-// their processes cannot be moved in time. A run of this machine is counted for the agent
-// that its hooks act as, one of another machine for the agent that has its session.
+// openRuns opens runs. Each run is supervised by a process of this same program, started detached, so a run survives
+// a restart of the server. Runs use the machine's clock: their processes cannot be moved in time. A run of this
+// machine is counted for the agent that its hooks act as, one of another machine for the agent that has its session.
 func (s *services) openRuns(core protocol.Core, config *Config) *run.Runs {
 	// The supervisor runs in another folder, so it needs an absolute path.
 	data, _ := filepath.Abs(config.Data)
@@ -216,6 +212,12 @@ func (s *services) openRuns(core protocol.Core, config *Config) *run.Runs {
 			session, _ := s.harness.Session(ctx, r.Resume, harness.SessionFilter{})
 			return session.AgentID
 		},
+		HooksOf: func(ctx context.Context, workspace, named string) (roster.Identity, error) {
+			if named != "" && named != config.Harness.SocketAgent {
+				return core.Roster.ByID(ctx, workspace, named)
+			}
+			return s.harness.LocalAgent(ctx, "")
+		},
 		Price: func(model string, t engine.Tokens) (int64, bool) {
 			return s.signals.Cost(model, t.Input, t.Output, t.CacheRead, t.CacheWrite)
 		},
@@ -229,9 +231,8 @@ func (s *services) openRuns(core protocol.Core, config *Config) *run.Runs {
 	})
 }
 
-// openBridge lets operators start runs from Telegram, if the configuration says so. It
-// uses the bot of the notifications: Telegram delivers the messages of a bot to one
-// reader only.
+// openBridge lets operators start runs from Telegram, if the configuration says so. It uses the bot of the
+// notifications: Telegram delivers the messages of a bot to one reader only.
 func (c *core) openBridge(config *Config) {
 	if config.Runs.Telegram {
 		for _, channel := range c.notifier.Channels {

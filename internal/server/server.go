@@ -23,8 +23,7 @@ import (
 
 // The limits of the listener. A client that is slower than this is cut off.
 const (
-	// How long the headers of a request may take: the limit against clients that send
-	// one byte at a time.
+	// How long the headers of a request may take: the limit against clients that send one byte at a time.
 	headerTimeout  = 10 * time.Second
 	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 64 << 10
@@ -36,9 +35,8 @@ const (
 	stopTimeout = 25 * time.Second
 )
 
-// Server is one Signalbox. New opens it, Run serves until its context ends and closes
-// it; a server can be run only once. Between the two it holds the lock on the data
-// folder and the port, but answers nothing.
+// Server is one Signalbox. New opens it, Run serves until its context ends and closes it; a server can be run only
+// once. Between the two it holds the lock on the data folder and the port, but answers nothing.
 type Server struct {
 	config   *Config
 	edge     *edge
@@ -112,9 +110,8 @@ func (s *Server) close() {
 	_ = s.lock.Close()
 }
 
-// URL is the address at which people reach the server: public_url, or else the address
-// of the listener. On loopback that is localhost, since browsers have passkeys at a name only; the
-// number works as well.
+// URL is the address at which people reach the server: public_url, or else the address of the listener. On loopback
+// that is localhost, since browsers have passkeys at a name only; the number works as well.
 func (s *Server) URL() string {
 	if s.config.PublicURL != "" {
 		return s.config.PublicURL
@@ -126,8 +123,7 @@ func (s *Server) URL() string {
 	return at
 }
 
-// localURL is the address for clients on this machine. A listener on all addresses is
-// reached through loopback.
+// localURL is the address for clients on this machine. A listener on all addresses is reached through loopback.
 func (s *Server) localURL() string {
 	scheme := "http"
 	if s.config.TLSCert != "" {
@@ -184,8 +180,7 @@ func (s *Server) Run(ctx context.Context, ready func(*Server)) error {
 		return stop(errors.Join(fmt.Errorf("serve: %w", err), <-local))
 	case <-ctx.Done():
 	}
-	// Streams would never end by themselves; s.stop ends them, then Shutdown waits for
-	// the rest.
+	// Streams would never end by themselves; s.stop ends them, then Shutdown waits for the rest.
 	s.log.Info("stopping; finishing calls in progress")
 	s.stop()
 	deadline, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
@@ -197,10 +192,9 @@ func (s *Server) Run(ctx context.Context, ready func(*Server)) error {
 	return stop(<-local)
 }
 
-// prepare does what a start needs before the first call: the address for local commands,
-// the first admin and policy, cursors, and the token file. Each step finds out by itself
-// whether it was done before. A ledger that refuses writes is served for reading,
-// without these steps, so that operators can look at it.
+// prepare does what a start needs before the first call: the address for local commands, the first admin and policy,
+// cursors, and the token file. Each step finds out by itself whether it was done before. A ledger that refuses writes
+// is served for reading, without these steps, so that operators can look at it.
 func (s *Server) prepare(ctx context.Context) error {
 	reach := s.localURL()
 	if s.config.TLSCert != "" {
@@ -328,9 +322,8 @@ func (s *Server) listenLocalhost(ctx context.Context) {
 	}
 }
 
-// httpServer has the limits of the listener. It has no WriteTimeout, since streams last;
-// serve sets deadlines for each call. The messages of net/http are mostly about clients
-// that went away, hence the debug level.
+// httpServer has the limits of the listener. It has no WriteTimeout, since streams last; serve sets deadlines for
+// each call. The messages of net/http are mostly about clients that went away, hence the debug level.
 func (s *Server) httpServer() *http.Server {
 	return &http.Server{
 		Handler:           s.handler(),

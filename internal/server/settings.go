@@ -17,10 +17,9 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Setting is one configuration key. set checks a value and stores it in a Config; its
-// error continues a sentence that begins with the key ("should be …"). get is the value
-// as text, in a form that set accepts, with secrets redacted. A key must not be renamed:
-// files and environments of users have it.
+// Setting is one configuration key. set checks a value and stores it in a Config; its error continues a sentence that
+// begins with the key ("should be …"). get is the value as text, in a form that set accepts, with secrets redacted. A
+// key must not be renamed: files and environments of users have it.
 type Setting struct {
 	Key     string
 	Default string
@@ -36,9 +35,8 @@ func (s Setting) Env() string {
 	return "SIGNALBOX_" + strings.ToUpper(strings.ReplaceAll(s.Key, ".", "_"))
 }
 
-// Settings lists every key, in the order in which `config show` and the documentation
-// show them. The data folder has to be the first: Load and package command rely on it,
-// because the configuration file is in that folder.
+// Settings lists every key, in the order in which `config show` and the documentation show them. The data folder has
+// to be the first: Load and package command rely on it, because the configuration file is in that folder.
 var Settings = slices.Concat([]Setting{
 	text("data", "./signalbox-data", "the data folder", func(c *Config) *string { return &c.Data }),
 	{
@@ -169,7 +167,7 @@ var Settings = slices.Concat([]Setting{
 	choice("log.format", "text", []string{"text", "json"}, "the format of the log", func(c *Config) *string {
 		return &c.LogFormat
 	}),
-}, mailSettings(), proxySettings(), runSettings(), notifySettings(), webSettings())
+}, mailSettings(), proxySettings(), runSettings(), notifySettings(), webSettings(), userSettings())
 
 // text is a setting without a check. absent is its default.
 func text(key, absent, meaning string, field func(*Config) *string) Setting {
@@ -213,8 +211,7 @@ func choice(key, absent string, known []string, meaning string, field func(*Conf
 	return s
 }
 
-// splitList splits at commas and blanks, so both "a,b" and "a, b" work. Empty items are
-// dropped.
+// splitList splits at commas and blanks, so both "a,b" and "a, b" work. Empty items are dropped.
 func splitList(v string) []string {
 	return slices.DeleteFunc(strings.FieldsFunc(v, func(r rune) bool {
 		return r == ',' || r == ' '
@@ -224,8 +221,7 @@ func splitList(v string) []string {
 // untilAck keeps payloads only until they are acknowledged.
 const untilAck = "until-ack"
 
-// setKeep reads how long payloads are kept. In Config, 0 means until acknowledged and -1
-// means for ever.
+// setKeep reads how long payloads are kept. In Config, 0 means until acknowledged and -1 means for ever.
 func setKeep(c *Config, v string) (err error) {
 	if v == untilAck {
 		c.Keep = 0
@@ -269,8 +265,7 @@ func setAliases(c *Config, v string) error {
 	return nil
 }
 
-// setPeers reads other providers. One without an address is found through DNS, the registry,
-// or its own domain.
+// setPeers reads other providers. One without an address is found through DNS, the registry, or its own domain.
 func setPeers(c *Config, v string) error {
 	c.Federation.Peers = map[string]string{}
 	for _, item := range splitList(v) {
@@ -318,16 +313,13 @@ func setPublicURL(c *Config, v string) error {
 	return nil
 }
 
-// domainForm is a domain name in lower case with at least one dot, without a dot at its
-// end.
+// domainForm is a domain name in lower case with at least one dot, without a dot at its end.
 var domainForm = regexp.MustCompile(`^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
-// maxProvider leaves room for the longest name and workspace in an address, which has
-// 254 characters at the most.
+// maxProvider leaves room for the longest name and workspace in an address, which has 254 characters at the most.
 const maxProvider = 254 - 2*64
 
-// setProvider reads our domain in addresses of mail. Agents keep the addresses that they
-// have.
+// setProvider reads our domain in addresses of mail. Agents keep the addresses that they have.
 func setProvider(c *Config, v string) error {
 	if len(v) > maxProvider || !domainForm.MatchString(v) {
 		return fmt.Errorf("should be a domain name in lower case with a dot in it, such as "+
@@ -337,8 +329,7 @@ func setProvider(c *Config, v string) error {
 	return nil
 }
 
-// byProtocol leaves the limit to each protocol, which names one in its document or has
-// none.
+// byProtocol leaves the limit to each protocol, which names one in its document or has none.
 const byProtocol = "protocol"
 
 // setPerAgent reads the limit in calls per minute; nil in Config is byProtocol.
@@ -397,8 +388,7 @@ func formatDuration(d time.Duration) string {
 	return d.String()
 }
 
-// Keys lists the names of all settings, in their order. Suggestions for unknown keys
-// come from it.
+// Keys lists the names of all settings, in their order. Suggestions for unknown keys come from it.
 func Keys() []string {
 	var keys []string
 	for _, s := range Settings {
@@ -421,8 +411,7 @@ type SettingList struct {
 	Settings []SettingValue `json:"settings"`
 }
 
-// InForce lists every setting with its value and source: what `config show` and
-// /ops/settings print.
+// InForce lists every setting with its value and source: what `config show` and /ops/settings print.
 func (c *Config) InForce() (all SettingList) {
 	for _, s := range Settings {
 		all.Settings = append(all.Settings, SettingValue{s.Key, s.get(c), c.Sources[s.Key], s.Meaning})

@@ -11,11 +11,9 @@ import (
 	"signalbox/internal/task"
 )
 
-// taskMail sends a mail for each message of a task to receivers that have an address. It
-// follows the ledger from a cursor, so none is missed, and senders of messages do not
-// wait for it. Mail takes a notice with the same key once, so reading entries again
-// after a crash does no harm. It lives here because tasks and mail must not know each
-// other.
+// taskMail sends a mail for each message of a task to receivers that have an address. It follows the ledger from a
+// cursor, so none is missed, and senders of messages do not wait for it. Mail takes a notice with the same key once,
+// so reading entries again after a crash does no harm. It lives here because tasks and mail must not know each other.
 type taskMail struct {
 	ledger *ledger.Ledger
 	roster *roster.Roster
@@ -83,9 +81,8 @@ func (t *taskMail) send(ctx context.Context, entries []ledger.Entry) error {
 	return nil
 }
 
-// taskNotice is the mail about one message. The key has message and receiver, so each
-// receiver gets one. The text says that answering the mail acknowledges nothing: some
-// agents answer every mail.
+// taskNotice is the mail about one message. The key has message and receiver, so each receiver gets one. The text
+// says that answering the mail acknowledges nothing: some agents answer every mail.
 func taskNotice(m *task.Sent, to roster.Agent) mail.Notice {
 	return mail.Notice{
 		From: taskMailName, To: to, Key: m.MsgID + " " + to.ID, Kind: string(m.Type),

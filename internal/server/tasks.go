@@ -9,8 +9,7 @@ import (
 	"signalbox/internal/task/amp"
 )
 
-// watchEvery is how often the branches of tasks under review are read, to notice commits
-// after the pinned one.
+// watchEvery is how often the branches of tasks under review are read, to notice commits after the pinned one.
 const watchEvery = 30 * time.Second
 
 // maxLockAt is an upper bound against typing mistakes.
@@ -47,9 +46,8 @@ func setTaskMirror(c *Config, v string) error {
 	return nil
 }
 
-// tasks are the rules of tasks: what the configuration sets, and the protocol's defaults
-// for the rest. Tasks of high risk always need a person's confirmation; that cannot be
-// configured.
+// tasks are the rules of tasks: what the configuration sets, and the protocol's defaults for the rest. Tasks of high
+// risk always need a person's confirmation; that cannot be configured.
 func (c *Config) tasks() amp.Policy {
 	p := amp.Defaults()
 	p.RequirePlan, p.LockAt, p.ConfirmHigh = c.PlanApproval, c.LockAt, true

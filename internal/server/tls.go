@@ -10,9 +10,8 @@ import (
 	"signalbox/internal/fault"
 )
 
-// wrapTLS makes the listener speak TLS if a certificate is configured. The certificate
-// is loaded once here, so that a wrong file stops the start and not the first
-// connection.
+// wrapTLS makes the listener speak TLS if a certificate is configured. The certificate is loaded once here, so that a
+// wrong file stops the start and not the first connection.
 func wrapTLS(l net.Listener, c *Config) (net.Listener, error) {
 	if c.TLSCert == "" {
 		return l, nil
@@ -39,9 +38,8 @@ type certificateFile struct {
 	as     time.Time
 }
 
-// get returns the current certificate; it is called for every handshake. If certificate
-// and key do not fit together, because a renewal is half done, it returns the old one
-// and tries again at the next handshake.
+// get returns the current certificate; it is called for every handshake. If certificate and key do not fit together,
+// because a renewal is half done, it returns the old one and tries again at the next handshake.
 func (f *certificateFile) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -28,10 +28,16 @@ import (
 // emptyTables are the tables that have no rows in a database of version 0.1, before or
 // after it was brought up to date, and why.
 var emptyTables = map[string]string{
-	"alarm":           "version 0.1 raised none",
-	"delivery_runner": "a runner has a row only while its server runs",
-	"passkey":         "version 0.1 had none",
-	"task_plan":       "version 0.1 kept no dispatches",
+	"alarm":              "version 0.1 raised none",
+	"behalf_entry":       "it follows the ledger of a server that runs, and version 0.1 had no users",
+	"delivery_runner":    "a runner has a row only while its server runs",
+	"handoff":            "version 0.1 knew of none",
+	"harness_spool":      "clients of version 0.1 kept none",
+	"harness_spool_step": "clients of version 0.1 kept none",
+	"passkey":            "version 0.1 had none",
+	"policy_layer":       "version 0.1 had the server's policy alone",
+	"task_plan":          "version 0.1 kept no dispatches",
+	"user_login":         "version 0.1 took no tokens of users",
 }
 
 // oldBox is a data folder that version 0.1 left behind, and what its last calls answered.

@@ -20,8 +20,7 @@ type Wall struct {
 	Text   string `json:"text"`
 }
 
-// Walls says which walls of the edge stand with these settings, those of a running server or those of its next
-// start.
+// Walls says which walls of the edge stand with these settings, those of a running server or those of its next start.
 func (l SettingList) Walls() []Wall {
 	c := &Config{}
 	for _, value := range l.Settings {

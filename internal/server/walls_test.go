@@ -42,6 +42,10 @@ func TestWorkspacesAreWalls(t *testing.T) {
 		b.ops(200, "PATCH /ops/operators/ina-"+secret, `{"contacts":{"slack":"`+taken+`"}}`, nil)
 		var owner struct{ Owner struct{ ID string } }
 		b.ops(201, "POST /ops/owners", `{"name":"own-`+secret+`"}`, &owner)
+		for _, layer := range []string{"?workspace=default", "?workspace=default&user=own-" + secret} {
+			b.ops(200, "PUT /ops/policy"+layer,
+				"version: 1\nrules: [{name: rule-"+secret+", on: [idle], then: block, reason: x}]\n", nil)
+		}
 		b.ops(404, "POST /ops/operators", `{"name":"x","workspace":"mars"}`, nil)
 		var keys struct{ Keys []struct{ ID, Agent string } }
 		b.ops(200, "GET /ops/keys?agent="+secret, "", &keys)
@@ -53,6 +57,8 @@ func TestWorkspacesAreWalls(t *testing.T) {
 		var agentKeys struct{ Keys map[string]string }
 		b.ops(201, "POST /ops/agents", `{"name":"watched-`+secret+`"}`, &agentKeys)
 		b.session(agentKeys.Keys["signal"], "session-"+secret)
+		var given struct{ Handoff struct{ ID string } }
+		b.give(agentKeys.Keys["signal"], `{"to":"`+secret+`","work":"`+secret+`"}`, &given)
 		var foreign struct{ Token string }
 		b.ops(201, "POST /ops/operators", `{"name":"otto","role":"admin","workspace":"other"}`, &foreign)
 
@@ -163,16 +169,28 @@ func TestWorkspacesAreWalls(t *testing.T) {
 			{"GET /ops/ledger/export", "GET /ops/ledger/export", "", 403, 0},
 			{"GET /ops/status", "GET /ops/status", "", 200, 0},
 			{"GET /ops/settings", "GET /ops/settings", "", 403, 0},
-			{"GET /ops/policy", "GET /ops/policy", "", 403, 0},
-			{"PUT /ops/policy", "PUT /ops/policy", "version: 1\ndefaults: {action: block}\n", 403, 0},
+			{"GET /ops/policy", "GET /ops/policy", "", 404, 0},
+			{"GET /ops/policy", "GET /ops/policy?workspace=default", "", 404, 0},
+			{"GET /ops/policy", "GET /ops/policy?workspace=default&user=own-" + secret, "", 404, 0},
+			{"GET /ops/policy", "GET /ops/policy?user=" + owner.Owner.ID, "", 404, 0},
+			{"PUT /ops/policy", "PUT /ops/policy?workspace=default", "version: 1\n", 404, 0},
+			{"PUT /ops/policy", "PUT /ops/policy?workspace=default&user=own-" + secret, "version: 1\n", 404, 0},
+			{"PUT /ops/policy", "PUT /ops/policy?user=" + owner.Owner.ID, "version: 1\n", 404, 0},
+			{"PUT /ops/policy", "PUT /ops/policy", "version: 1\ndefaults: {action: block}\n", 200, 1}, // its own layer
 			{
 				"POST /ops/policy/check", "POST /ops/policy/check",
-				"version: 1\nrules: [{name: a, on: [signal], then: gate, when: 'true', gate: {approvers: [x]}}]\n", 403, 0,
+				"version: 1\nrules: [{name: a, on: [signal], then: gate, when: 'true', gate: {approvers: [ina-walled-i]}}]\n",
+				200, 0,
 			},
-			{"POST /ops/policy/replay", "POST /ops/policy/replay", "version: 1\n", 403, 0},
-			{"GET /ops/policy/explain/{seq}", "GET /ops/policy/explain/5", "", 403, 0},
-			{"GET /ops/policy/versions", "GET /ops/policy/versions", "", 403, 0},
-			{"GET /ops/policy/versions/{number}", "GET /ops/policy/versions/1", "", 403, 0},
+			{"POST /ops/policy/check", "POST /ops/policy/check?workspace=default", "version: 1\n", 404, 0},
+			{"POST /ops/policy/replay", "POST /ops/policy/replay", "version: 1\n", 200, 0},
+			{"POST /ops/policy/replay", "POST /ops/policy/replay?workspace=default", "version: 1\n", 404, 0},
+			{"GET /ops/policy/explain/{seq}", "GET /ops/policy/explain/5", "", 404, 0},
+			{"GET /ops/policy/versions", "GET /ops/policy/versions", "", 200, 0},
+			{"GET /ops/policy/versions", "GET /ops/policy/versions?workspace=default", "", 404, 0},
+			{"GET /ops/policy/versions/{number}", "GET /ops/policy/versions/1", "", 200, 0},
+			{"GET /ops/policy/versions/{number}", "GET /ops/policy/versions/1?workspace=default", "", 404, 0},
+			{"GET /ops/policy/layers", "GET /ops/policy/layers", "", 200, 0},
 			{"GET /ops/agents/{name}/webhook", "GET /ops/agents/" + secret + "/webhook", "", 404, 0},
 			{"GET /ops/agents/{name}/webhook", "GET /ops/agents/" + agent.Agent.ID + "/webhook?workspace=default", "", 404, 0},
 			{
@@ -212,6 +230,15 @@ func TestWorkspacesAreWalls(t *testing.T) {
 			{"GET /ops/deliveries", "GET /ops/deliveries?workspace=default", "", 200, 0},
 			{"GET /ops/deliveries/{id}", "GET /ops/deliveries/delivery_x", "", 404, 0},
 			{"POST /ops/deliveries/{id}/resend", "POST /ops/deliveries/delivery_x/resend", "", 404, 0},
+			{"GET /ops/spools", "GET /ops/spools", "", 200, 0},
+			{"GET /ops/handoffs", "GET /ops/handoffs?all=true", "", 200, 0},
+			{"GET /ops/handoffs", "GET /ops/handoffs?workspace=default", "", 200, 0},
+			{"GET /ops/handoffs", "GET /ops/handoffs?agent=" + agent.Agent.ID, "", 200, 0},
+			{"GET /ops/handoffs", "GET /ops/handoffs?agent=" + secret, "", 404, 0},
+			{"GET /ops/handoffs", "GET /ops/handoffs?user=own-" + secret, "", 404, 0},
+			{"GET /ops/handoffs/{id}", "GET /ops/handoffs/" + given.Handoff.ID, "", 404, 0},
+			{"POST /ops/handoffs/{id}/end", "POST /ops/handoffs/" + given.Handoff.ID + "/end", `{}`, 404, 0},
+			{"GET /ops/ledger", "GET /ops/ledger?handoff=" + given.Handoff.ID, "", 200, 0},
 			{"GET /ops/alarms", "GET /ops/alarms", "", 200, 0},
 			{"GET /ops/walls", "GET /ops/walls", "", 200, 0},
 			{"PUT /ops/hooks", "PUT /ops/hooks", `{"tool":"codex","file":"/x","command":"y","seconds":1,"host":"z"}`, 403, 0},
@@ -272,12 +299,17 @@ func TestAgentsOfAnotherWorkspaceDoNotExist(t *testing.T) {
 		}
 		victim.amp(201, "POST /v1/attachments/upload", `{"filename":"a.txt","content_type":"text/plain","size":1,`+
 			`"digest":"sha256:`+strings.Repeat("0", 64)+`"}`, &upload)
-		names := strings.NewReplacer("NAME", "victim", "AGENT", victim.id, "MESSAGE", sent.ID, "FILE", upload.ID)
+		const noHandoff = "handoff_00000000000000000000000000"
+		var given struct{ Handoff struct{ ID string } }
+		b.give(colleague.key, `{"to":"victim"}`, &given)
+		names := strings.NewReplacer("NAME", "victim", "AGENT", victim.id, "MESSAGE", sent.ID, "FILE", upload.ID, "HANDOFF",
+			given.Handoff.ID)
 		nobody := strings.NewReplacer("NAME", "nobody", "AGENT", "agent_00000000000000000000000000", "MESSAGE",
-			"msg_1706648400_000000000000", "FILE", "att_1706648400_0000000000000000")
+			"msg_1706648400_000000000000", "FILE", "att_1706648400_0000000000000000", "HANDOFF", noHandoff)
 		same := func(text string) string {
 			return strings.NewReplacer("victim", "nobody", victim.id, "agent_00000000000000000000000000", sent.ID,
-				"msg_1706648400_000000000000", upload.ID, "att_1706648400_0000000000000000").Replace(text)
+				"msg_1706648400_000000000000", upload.ID, "att_1706648400_0000000000000000", given.Handoff.ID,
+				noHandoff).Replace(text)
 		}
 		const route = `{"to":"%s","subject":"s","payload":{"type":"request","message":"m"}}`
 		tried := map[string]bool{}
@@ -318,6 +350,10 @@ func TestAgentsOfAnotherWorkspaceDoNotExist(t *testing.T) {
 			{"GET /v1/agents/owned", "GET /v1/agents/owned", ""},
 			{"DELETE /v1/agents/owned/{agent_id}", "DELETE /v1/agents/owned/AGENT", ""},
 			{"GET /v1/quarantine", "GET /v1/quarantine", ""},
+			{"POST /v1/handoffs", "POST /v1/handoffs", `{"to":"NAME"}`},
+			{"POST /v1/handoffs", "POST /v1/handoffs", `{"to":"AGENT"}`},
+			{"GET /v1/handoffs/{id}", "GET /v1/handoffs/HANDOFF", ""},
+			{"POST /v1/handoffs/{id}/end", "POST /v1/handoffs/HANDOFF/end", "{}"},
 			{"POST /mcp", "POST /mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"mail_send",` +
 				`"arguments":{"to":"NAME@other","subject":"s","message":"m"}}}`},
 		} {

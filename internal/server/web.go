@@ -31,8 +31,7 @@ func webSettings() []Setting {
 	}
 }
 
-// setIssuer reads the address of the provider. http is allowed for providers on the same
-// machine.
+// setIssuer reads the address of the provider. http is allowed for providers on the same machine.
 func setIssuer(c *Config, v string) error {
 	if u, err := url.Parse(v); v != "" && (err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http") {
 		return fmt.Errorf("should be an address such as https://accounts.example.com")
@@ -51,7 +50,8 @@ func (s *Server) LoginURL(ctx context.Context) (string, error) {
 // openWeb opens the dashboard. It is the last, because it shows everything else.
 func (c *core) openWeb(config *Config, list protocol.List) (err error) {
 	c.web, err = web.New(c.DB, c.Ledger, web.Options{
-		Roster: c.Roster, Book: c.Book, Gates: c.Gates, Passkeys: c.passkeys, Alarms: c.Alarms, Counters: c.counters, Outbox: c.Outbox,
+		Roster: c.Roster, Book: c.Book, Behalf: c.Behalf, Handoffs: c.Handoffs, Gates: c.Gates, Passkeys: c.passkeys,
+		Alarms: c.Alarms, Counters: c.counters, Outbox: c.Outbox,
 		Notifier: c.notifier, Protocols: list, Signals: c.signals, Harness: c.harness, Mail: c.mail, Tasks: c.tasks, Runs: c.runs,
 		Now: c.Now, Log: c.Log, Key: c.Key, BaseURL: c.BaseURL, OIDC: config.OIDC, Settings: config.shown,
 		Check: c.edge.checkHost,

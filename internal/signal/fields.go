@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 
+	"signalbox/internal/behalf"
 	"signalbox/internal/fault"
 	"signalbox/internal/wire"
 )
@@ -14,7 +15,8 @@ import (
 // Nothing read is to be used before err was asked.
 type fields struct {
 	wire.Fields
-	body    []byte
+	body    []byte // without a user's token
+	named   behalf.Named
 	typ     Type
 	version string // the amp_version that this type has
 }
@@ -34,7 +36,11 @@ func readFields(body []byte, t Type) (*fields, error) {
 			"Lists and objects are nested more than %d deep. Send what is that deep as text.", maxDepth)
 	}
 	form := forms[t]
-	f := &fields{Fields: wire.Fields{Members: members, Form: form.fields}, body: body, typ: t, version: form.version}
+	named := behalf.In(members["metadata"])
+	f := &fields{
+		Fields: wire.Fields{Members: members, Form: form.fields}, body: named.Hide(body), named: named, typ: t,
+		version: form.version,
+	}
 	f.checkVersion()
 	f.Word("type", string(t))
 	return f, nil

@@ -152,23 +152,33 @@ type PublishedRule struct {
 	Then policy.Action `json:"then"`
 }
 
-// Published is what agents may know of the policy in force. Without a policy everything is
-// blocked, and that is what it says.
-func (s *Signals) Published() Published {
-	number, p := s.core.Book.Policy()
+// Published is what an agent may know of the policy in force, with the layers of its workspace and of its owner.
+// Without a policy, or with a layer that cannot be read, everything is blocked, and that is what it says.
+func (s *Signals) Published(ctx context.Context, who roster.Identity) (Published, error) {
+	number, _ := s.core.Book.Policy()
 	out := Published{Version: number, Default: policy.Block, Rules: []PublishedRule{}}
-	if p != nil {
-		out.Default = p.Defaults()[policy.OnSignal]
+	owner, err := s.core.Roster.For(ctx, who, "")
+	if err != nil {
+		return out, err
+	}
+	in, readable := s.core.Book.Stack(who, owner)
+	if !readable {
+		return out, nil
+	}
+	out.Default = in.Default(policy.OnSignal).Action
+	for _, p := range in.Policies() {
 		for _, r := range p.Rules() {
 			if slices.Contains(r.Points, policy.OnSignal) && r.Mode != "shadow" {
 				out.Rules = append(out.Rules, PublishedRule{r.Name, r.Then})
 			}
 		}
 	}
-	return out
+	return out, nil
 }
 
-func (s *Signals) getPolicy(*http.Request) (Published, error) { return s.Published(), nil }
+func (s *Signals) getPolicy(r *http.Request) (Published, error) {
+	return s.Published(r.Context(), roster.From(r.Context()))
+}
 
 // maxHeader is how many bytes of text go into a header. Clients and proxies refuse headers of
 // more than a few thousand.

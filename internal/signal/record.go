@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"signalbox/internal/behalf"
 	"signalbox/internal/deliver"
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
@@ -27,7 +28,8 @@ func (s *Signal) event() policy.Event {
 		Summary: s.Summary, ProposedAction: s.ProposedAction, Declared: s.GateRequired,
 		Model: s.Model, Project: s.ProjectID, Status: s.Status, Run: s.RunID,
 		CostUSD: float64(s.CostNano) / 1e9, Tokens: s.InputTokens + s.OutputTokens, InputTokens: s.InputTokens,
-		OutputTokens: s.OutputTokens, User: wire.TextIn(s.Metadata, "user"), Fill: s.fill,
+		OutputTokens: s.OutputTokens, User: s.Named.User, UserToken: s.Named.UserToken, Workspace: s.Named.Workspace,
+		Claim: s.Named.Claim, Fill: s.fill,
 	}
 }
 
@@ -121,13 +123,14 @@ func (s *Signals) recordSignal(
 // opening is the gate of a signal: what the operator is shown, and the rule's conditions. A
 // gate that a rule forces (SIG-21) may lack a proposed action, and says so (SIG-11).
 func opening(who roster.Identity, sig *Signal, d rulebook.Decision, cost *CostCheck) gate.Opening {
-	v, about := d.Verdict, gate.OnBehalf(d.Record.User, sig.event().User)
+	v, about := d.Verdict, gate.OnBehalf(&d.Record, sig.event().User)
 	title := sig.ProposedAction
 	if title == "" {
 		title = "(no action proposed) " + sig.Summary
 	}
 	return gate.Opening{
 		Project: sig.ProjectID, Agent: who.ID, AgentName: who.Name, Requester: who.Actor(), Risk: v.Gate.Risk,
+		Of: d.Record.Behalf(),
 		Origin: gate.Origin{
 			Protocol: Name, Reference: sig.RunID, Run: gate.AskedBy(sig.RunID), Callback: sig.WebhookURL,
 		},
@@ -209,11 +212,15 @@ func (s *Signals) answerRepeated(ctx context.Context, who roster.Identity, sig *
 		return Received{}, err
 	}
 	same := wire.Same(f.body.Signal, sig.Raw)
+	if !same { // credentials, such as the token of a handoff, are stored as marks
+		clean, _ := s.core.Secrets.JSON(sig.Raw)
+		same = wire.Same(f.body.Signal, clean)
+	}
 	sum := sha256.Sum256(sig.Raw)
 	err = s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		tx.Append(ledger.Event{
 			Workspace: who.Workspace, Kind: kindRepeated, Actor: who.Actor(), Subject: sig.RunID, Trace: trace(who.ID, sig.RunID),
-			Body: repetition{f.entry.Seq, same, hex.EncodeToString(sum[:])},
+			Body: repetition{(*rulebook.Record)(&f.body.Decision).Behalf(), f.entry.Seq, same, hex.EncodeToString(sum[:])},
 		})
 		return nil
 	})
@@ -239,9 +246,10 @@ func (s *Signals) answerRepeated(ctx context.Context, who roster.Identity, sig *
 
 // repetition is the body of signal.repeated.
 type repetition struct {
-	First  int64  `json:"first"` // the entry of the signal that counts
-	Same   bool   `json:"same"`
-	SHA256 string `json:"sha256"` // of the repetition's bytes
+	behalf.Of        // that of the signal that counts
+	First     int64  `json:"first"` // the entry of the signal that counts
+	Same      bool   `json:"same"`
+	SHA256    string `json:"sha256"` // of the repetition's bytes
 }
 
 // queueCallback queues the webhook in the transaction that resolves the gate, so that no crash can

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"signalbox/internal/behalf"
 	"signalbox/internal/wire"
 )
 
@@ -41,8 +42,9 @@ type Signal struct {
 	ErrorCode      string // of a failed run
 	ErrorMessage   string
 
-	Raw      []byte   // the bytes that the agent sent
-	Warnings []string // what is odd and no reason to refuse it
+	Raw      []byte       // the bytes that the agent sent, but for a user's token
+	Warnings []string     // what is odd and no reason to refuse it
+	Named    behalf.Named // what its metadata says of it
 }
 
 // Type is the kind of a message, as its field type names it.
@@ -131,7 +133,7 @@ func Parse(body []byte, t Type, now time.Time) (*Signal, error) {
 // parseSignal reads a completion, a gate request or a failure.
 func (f *fields) parseSignal(now time.Time) (*Signal, error) {
 	s := f.readSignal()
-	s.Raw = f.body
+	s.Raw, s.Named = f.body, f.named
 	if err := f.err(); err != nil {
 		return nil, err
 	}

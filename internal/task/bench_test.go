@@ -10,6 +10,7 @@ import (
 
 	"signalbox/internal/ledger"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/task"
 	"signalbox/internal/task/amp"
 	"signalbox/internal/testbed"
 )
@@ -53,7 +54,7 @@ func BenchmarkBoard(b *testing.B) {
 		for b.Loop() {
 			for _, status := range []string{"", "dispatched", "suspended"} {
 				began := time.Now()
-				if _, err := n.tasks.Board(b.Context(), "default", status, math.MaxInt64, "", 50); err != nil {
+				if _, err := n.tasks.Board(b.Context(), "default", task.Filter{Status: status}, math.MaxInt64, "", 50); err != nil {
 					b.Fatal(err)
 				}
 				slowest = max(slowest, time.Since(began))

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 
+	"signalbox/internal/behalf"
 	"signalbox/internal/fault"
 	"signalbox/internal/roster"
 	"signalbox/internal/task/amp"
@@ -42,7 +43,7 @@ func (s *Tasks) Routes() []wire.Route {
 			Method: "GET", Path: "/amp/tasks", Summary: "The board: tasks, those that changed last first, and how " +
 				"many there are of each status", Auth: wire.Party,
 			Query: append(slices.Clone(wire.PageParams), wire.Param{Name: "status", Meaning: "only tasks of this status"},
-				inWorkspace), Answer: Page{}, Handle: wire.Answer(http.StatusOK, s.getTasks),
+				inWorkspace, behalf.UserParams[0], behalf.UserParams[1]), Answer: Page{}, Handle: wire.Answer(http.StatusOK, s.getTasks),
 		},
 		{
 			Method: "GET", Path: "/amp/tasks/{task_id}", Summary: "A task as it stands", Auth: wire.Party,
@@ -134,6 +135,7 @@ func (s *Tasks) post(kind amp.Kind) wire.Handler {
 		if err := wire.IsJSON(r); err != nil {
 			return err
 		}
+		p.Claim = behalf.Header(r.Header).Claim
 		d := Document{Kind: kind, About: cmp.Or(r.PathValue("task_id"), r.PathValue("msg_id"))}
 		d.Raw, err = wire.Read(w, r, amp.MaxDocument)
 		// A document that is too large still reaches Send, which records the refusal.
@@ -180,7 +182,11 @@ func (s *Tasks) getTasks(r *http.Request) (Page, error) {
 	if err != nil {
 		return Page{}, err
 	}
-	return s.List(r.Context(), p, r.URL.Query().Get("status"), r.URL.Query().Get("cursor"), limit)
+	f := Filter{Status: r.URL.Query().Get("status")}
+	if f.User, f.Claimed, err = behalf.Asked(r); err != nil {
+		return Page{}, err
+	}
+	return s.List(r.Context(), p, f, r.URL.Query().Get("cursor"), limit)
 }
 
 // getTask is one task, with its messages if asked for.

@@ -6,16 +6,24 @@ import (
 	"time"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/handoff"
 	"signalbox/internal/task/amp"
 	"signalbox/internal/wire"
 )
 
 // Inbox is what waits for a role, oldest first.
 type Inbox struct {
-	To       amp.Role     `json:"to"`
-	Messages []amp.Stored `json:"messages"`
-	Next     int64        `json:"next"`    // to ask for what comes later: ?after=
-	Pending  bool         `json:"pending"` // nothing came while the call waited; ask again
+	To       amp.Role  `json:"to"`
+	Messages []Waiting `json:"messages"`
+	Next     int64     `json:"next"`    // to ask for what comes later: ?after=
+	Pending  bool      `json:"pending"` // nothing came while the call waited; ask again
+}
+
+// Waiting is a message in an inbox.
+type Waiting struct {
+	amp.Stored
+	// Handoff is what the executor was handed with the task: beside a dispatch, for the agent that has the task.
+	Handoff *handoff.Handed `json:"handoff,omitempty"`
 }
 
 // maxWait is the longest that one call waits. Many HTTP clients and proxies give up after a
@@ -74,14 +82,15 @@ func (s *Tasks) inbox(ctx context.Context, p Party, to amp.Role, after int64, li
 	if after > 0 || to == amp.Admin { // nobody waits for acks of escalations
 		where, args = "m.workspace = $1 AND m.receiver = $2 AND m.seq > $3 ORDER BY m.seq LIMIT $4", args[:4]
 	}
-	box := Inbox{To: to, Messages: []amp.Stored{}, Next: after}
+	box := Inbox{To: to, Messages: []Waiting{}, Next: after}
 	for { // a page may hold nothing but messages for others
 		args[2] = box.Next
 		list, err := s.messages(ctx, where, args...)
 		if err != nil {
 			return Inbox{}, err
 		}
-		for _, m := range list {
+		for _, stored := range list {
+			m := Waiting{Stored: stored}
 			box.Next = m.Seq
 			mine, err := s.isFor(ctx, p, &m)
 			if err != nil {
@@ -100,7 +109,7 @@ func (s *Tasks) inbox(ctx context.Context, p Party, to amp.Role, after int64, li
 // isFor reports whether a message is for this agent, and not for another one that holds the role
 // in the task. It also adds what the agent should know before it works: the generation of the
 // lease, a hold, and the lock that is near (R-309).
-func (s *Tasks) isFor(ctx context.Context, p Party, m *amp.Stored) (bool, error) {
+func (s *Tasks) isFor(ctx context.Context, p Party, m *Waiting) (bool, error) {
 	if m.Agent != "" {
 		return p.Role == amp.Admin || m.Agent == p.Identity.ID, nil
 	}
@@ -118,6 +127,13 @@ func (s *Tasks) isFor(ctx context.Context, p Party, m *amp.Stored) (bool, error)
 		m.Notice = "The task is held (" + h.Kind + "): acknowledge it, and do nothing else until the admin has answered."
 	} else if envelope.Type == amp.TypeRequest && t.Streak >= int64(s.Policy.LockAt)-1 {
 		m.Notice = amp.LockNotice + ": another reject locks the task."
+	}
+	if envelope.Type == amp.TypeDispatch && p.Role == amp.Executor && executor(t) == p.Identity.ID {
+		found, err := s.handed(s.core.Ledger.Prover(ctx), p.Workspace, envelope.TaskID, p.Identity.ID)
+		if err != nil {
+			return false, err
+		}
+		m.Handoff = s.core.Handoffs.Give(found.ID)
 	}
 	return p.Role == amp.Admin || seat.Agent == "" || seat.Lost || seat.Agent == p.Identity.ID, nil
 }

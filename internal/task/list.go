@@ -3,12 +3,23 @@ package task
 import (
 	"context"
 
+	"signalbox/internal/fault"
+	"signalbox/internal/roster"
 	"signalbox/internal/task/amp"
 	"signalbox/internal/wire"
 )
 
+// Filter selects tasks; zero fields select everything. User is on whose behalf they are, as behalf.Query has it, and for
+// operators alone.
+type Filter struct {
+	Status, User string
+	Claimed      bool
+
+	keys []string // of the user
+}
+
 // List is a page of the board that the caller sees. cursor is Next of the page before.
-func (s *Tasks) List(ctx context.Context, p Party, status, cursor string, limit int) (Page, error) {
+func (s *Tasks) List(ctx context.Context, p Party, f Filter, cursor string, limit int) (Page, error) {
 	at, err := wire.ParseCursor(cursor, 2)
 	if err != nil {
 		return Page{}, err
@@ -17,7 +28,15 @@ func (s *Tasks) List(ctx context.Context, p Party, status, cursor string, limit 
 	if err != nil {
 		return Page{}, err
 	}
-	return s.Board(ctx, p.Workspace, status, before, at[1], limit)
+	if f.User != "" {
+		if p.Identity.Kind != roster.HolderOperator {
+			return Page{}, fault.New(fault.Forbidden, "Only an operator may ask for the tasks of a user. Leave user out.").About("user")
+		}
+		if f.keys, err = s.core.Behalf.Keys(ctx, p.Workspace, f.User, f.Claimed); err != nil {
+			return Page{}, err
+		}
+	}
+	return s.Board(ctx, p.Workspace, f, before, at[1], limit)
 }
 
 // Show is a task as it stands, with every message about it if messages is true.

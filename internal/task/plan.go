@@ -10,6 +10,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
+	"signalbox/internal/policy"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/store"
 	"signalbox/internal/task/amp"
@@ -67,6 +68,7 @@ func (w *work) planGate(plan *amp.Plan) (gate.Prepared, error) {
 	add := func(name, value string) {
 		o.Shown.Facts = append(o.Shown.Facts, gate.Fact{Name: name, Value: value})
 	}
+	o.Shown.Facts = w.onBehalf()
 	add("repository", d.Repo)
 	add("branch", d.Branch)
 	add("risk", d.Risk)
@@ -242,13 +244,18 @@ func (s *Tasks) sendPlan(ctx context.Context, p approvedPlan) error {
 		return s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 			w := w // a function may run twice
 			w.tx, w.gate = tx, &g
-			return w.release(p, refusal)
+			return w.release(ctx, p, refusal)
 		})
 	}
+	defer s.core.Handoffs.Forget()
 	if refusal != nil {
 		return release(w, refusal)
 	}
-	return rulebook.Settle(s.decide(ctx, &w), func(d rulebook.Decision) error {
+	d, err := s.decide(ctx, &w)
+	if err != nil {
+		return err
+	}
+	return rulebook.Settle(d, func(d rulebook.Decision) error {
 		w := w
 		refusal, err := s.askAgain(ctx, &w, d)
 		if err != nil {
@@ -287,7 +294,10 @@ func (s *Tasks) readKept(ctx context.Context, w *work, p approvedPlan, g *gate.G
 			"The agent that sent it was removed, or has no role any more.",
 			"a dispatch from an agent with the role coordinator", nil), nil
 	}
-	w.in, w.world.Agent = in, who.ID
+	w.in, w.world.Agent, w.named = in, who.ID, named(in.Raw)
+	if b.Under != "" { // the token is not kept
+		w.named.Claim, w.under = policy.Claim{Token: s.core.Handoffs.Token(b.Under)}, b.Under
+	}
 	w.party.Identity, w.party.Role = who, role
 	return w.party.maySend(in), err
 }
@@ -308,7 +318,7 @@ func (s *Tasks) askAgain(ctx context.Context, w *work, d rulebook.Decision) (*am
 
 // release takes the dispatch as take does, with the one use that its approval has. refusal is why
 // it cannot go out, nil if nothing is known to be in its way.
-func (w *work) release(p approvedPlan, refusal *amp.Refusal) error {
+func (w *work) release(ctx context.Context, p approvedPlan, refusal *amp.Refusal) error {
 	if err := w.load(); err != nil {
 		return err
 	}
@@ -323,6 +333,12 @@ func (w *work) release(p approvedPlan, refusal *amp.Refusal) error {
 			return err
 		}
 		next, out, refusal = w.tasks.Policy.Step(w.before, w.in, w.world)
+	}
+	if refusal == nil {
+		var err error
+		if refusal, err = w.planHandoff(ctx, next); err != nil {
+			return err
+		}
 	}
 	if refusal == nil {
 		var err error
@@ -345,7 +361,7 @@ func (w *work) release(p approvedPlan, refusal *amp.Refusal) error {
 	if err := w.receipt(false, p.taskID+" was not dispatched: "+refusal.Problems[0].Detail); err != nil {
 		return err
 	}
-	w.gate = nil // nothing is released
+	w.gate, w.handing = nil, handing{} // nothing is released
 	return w.record(next, out, nil)
 }
 

@@ -93,7 +93,7 @@ func (n *node) heard(p task.Party) (list []amp.Decision, ids []string) {
 	return list, ids
 }
 
-func (n *node) inbox(p task.Party) []amp.Stored {
+func (n *node) inbox(p task.Party) []task.Waiting {
 	n.T.Helper()
 	box, err := n.tasks.Wait(n.T.Context(), p, "", 0, 100, 0)
 	if err != nil {

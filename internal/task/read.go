@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"signalbox/internal/behalf"
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/store"
@@ -31,13 +32,14 @@ type Page struct {
 // Board lists the tasks of a workspace, of one status or of all, most recently changed first.
 // before and beforeID are where the page before ended. It reads one more row than it shows, to
 // know whether there is a next page.
-func (s *Tasks) Board(ctx context.Context, workspace, status string, before int64, beforeID string, limit int) (Page,
+func (s *Tasks) Board(ctx context.Context, workspace string, f Filter, before int64, beforeID string, limit int) (Page,
 	error,
 ) {
 	page := Page{Tasks: []amp.Record{}, Counts: map[string]int64{}}
 	var where store.Where
 	where.And("workspace = %s AND (updated_at, task_id) < (%s, %s)", workspace, before, beforeID)
-	where.Equal("status", status)
+	where.Equal("status", f.Status)
+	behalf.Among(&where, "seq", f.keys)
 	tasks, err := store.All(s.core.DB.Reading(ctx), scanTask,
 		"SELECT state FROM task WHERE "+where.String()+" ORDER BY updated_at DESC, task_id DESC LIMIT "+where.Mark(limit+1),
 		where.Args()...)
@@ -45,16 +47,31 @@ func (s *Tasks) Board(ctx context.Context, workspace, status string, before int6
 		return page, store.Explain(err)
 	}
 	for i := range tasks[:min(len(tasks), limit)] {
-		page.Tasks = append(page.Tasks, tasks[i].Show(workspace))
-	}
-	if len(tasks) > limit {
-		last := page.Tasks[limit-1]
-		page.Next = wire.Cursor(fmt.Sprint(last.UpdatedAt.UnixMicro()), last.TaskID)
+		theirs, err := s.isOnBehalf(ctx, workspace, tasks[i].ID, f.keys)
+		if err != nil {
+			return page, err
+		}
+		shown := tasks[i].Show(workspace)
+		if theirs {
+			page.Tasks = append(page.Tasks, shown)
+		}
+		if i == limit-1 && len(tasks) > limit {
+			page.Next = wire.Cursor(fmt.Sprint(shown.UpdatedAt.UnixMicro()), shown.TaskID)
+		}
 	}
 	// Counted when entries are applied, so that it does not depend on how many tasks there are.
 	page.Counts, err = store.Map[string, int64](s.core.DB.Reading(ctx),
 		"SELECT status, tasks FROM task_count WHERE workspace = $1 AND tasks > 0", workspace)
 	return page, store.Explain(err)
+}
+
+// isOnBehalf reports whether a task is on behalf of a user, as its entries say: a row of the index can be forged.
+func (s *Tasks) isOnBehalf(ctx context.Context, workspace, taskID string, keys []string) (bool, error) {
+	if keys == nil {
+		return true, nil
+	}
+	t, err := provenTask(s.core.Ledger.Prover(ctx), workspace, taskID)
+	return t != nil && behalf.Of{User: t.User, Claimed: t.Claimed}.Among(keys), err
 }
 
 // scanTask decodes the state of a task from its row.

@@ -1,16 +1,19 @@
 package task
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"strings"
 	"time"
 
+	"signalbox/internal/behalf"
 	"signalbox/internal/gate"
 	"signalbox/internal/id"
 	"signalbox/internal/ledger"
 	"signalbox/internal/policy"
+	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/store"
 	"signalbox/internal/task/amp"
@@ -25,6 +28,7 @@ import (
 // the task that it led to, so Replay can run the step again and compare. The JSON names are stored
 // for ever; fields are only added.
 type recorded struct {
+	behalf.Of // on whose behalf the task is
 	// What happened, and everything the step depended on. Empty in entries that follow from another.
 	Input   amp.Kind      `json:"input,omitzero"`
 	Now     int64         `json:"now,omitzero"`
@@ -33,6 +37,7 @@ type recorded struct {
 	AskPlan bool          `json:"ask_plan,omitzero"`
 	PlanOK  bool          `json:"plan_ok,omitzero"`
 	Release string        `json:"release,omitzero"` // the gate that has approved the dispatch, which was kept
+	Under   string        `json:"under,omitzero"`   // the handoff under which its sender acted
 	Rules   int           `json:"rules,omitzero"`   // the version of the rules; see rulesByContent
 	Git     *amp.GitFacts `json:"git,omitzero"`
 	Build   *amp.Build    `json:"build,omitzero"`
@@ -111,6 +116,7 @@ type refused struct {
 	Escalation *string       `json:"escalation_ref"`
 	Warnings   []amp.Problem `json:"x_warnings,omitempty"`
 	Gate       string        `json:"x_gate,omitempty"` // that decides about the dispatch, which is kept
+	behalf.Of                // on whose behalf it was, or its task is
 }
 
 // ErrorRecord is what a sender hears of a document that was refused, and what GET /amp/errors
@@ -140,7 +146,8 @@ func newRefused(p Party, raw []byte, r *amp.Refusal, now time.Time) refused {
 		out.Errors = append(out.Errors, p)
 	}
 	// The cut may split a character, hence ToValidUTF8 after it.
-	shown := raw[:min(len(raw), maxRaw)]
+	shown := behalf.Cut(raw)
+	shown = shown[:min(len(shown), maxRaw)]
 	out.Raw = strings.ReplaceAll(strings.ToValidUTF8(string(shown), "\uFFFD"), "\x00", "\uFFFD")
 	if text, _ := members["msg_id"].(string); len(text) <= maxID && text != "" {
 		out.MsgID = &text
@@ -178,6 +185,14 @@ type work struct {
 	gate   *gate.Gate      // that has approved the dispatch, if it was kept and goes out now
 
 	decision rulebook.Decision // of the policy, about a dispatch
+
+	named  behalf.Named  // for whom the document says it is
+	called string        // the id of the user that it names, "" if there is none
+	behalf roster.Behalf // for whom its sender acts
+	under  string        // the handoff under which it acts, "" for none
+
+	handing handing // what becomes of the handoff of the task
+	opened  string  // the handoff that was opened
 }
 
 // load reads the task and, with one statement, the messages that the input refers to and the webhooks.
@@ -250,7 +265,7 @@ func (w *work) trace() string { return "task:" + w.party.Workspace + ":" + w.in.
 
 // record writes what a step has led to. The order matters: the entry of the input comes first,
 // then what follows from it, then the gates that it names (their rows need the ids that the entry
-// holds), then deliveries, and last the gates that are settled.
+// holds), then deliveries, the handoff to the executor, and last the gates that are settled.
 func (w *work) record(next *amp.Task, out amp.Outcome, decision *rulebook.Plain) error {
 	kind, actor := kindNoted, "system"
 	main := &recorded{
@@ -258,7 +273,7 @@ func (w *work) record(next *amp.Task, out amp.Outcome, decision *rulebook.Plain)
 		PlanOK: w.world.PlanOK, Git: w.world.Git, Rules: rulesByContent,
 		Build: w.in.Build, Lost: w.in.Lost, Moved: w.in.Moved, Unsent: w.in.Unsent, Warnings: out.Warnings,
 		Acked: out.Acked, Reopened: out.Reopened, Closed: out.Closed, Plans: out.Plans, Task: next, Decision: decision,
-		Record: w.in.Raw, row: new(messageRow),
+		Record: w.in.Raw, row: new(messageRow), Under: w.under,
 	}
 	if w.gate != nil {
 		main.Release = w.gate.ID
@@ -312,6 +327,9 @@ func (w *work) record(next *amp.Task, out amp.Outcome, decision *rulebook.Plain)
 	if err := w.queueWebhooks(next, out); err != nil {
 		return err
 	}
+	if w.opened, err = w.handOn(context.Background(), next); err != nil {
+		return err
+	}
 	return w.settleGates(out)
 }
 
@@ -348,6 +366,7 @@ func (w *work) recordConsequences(out amp.Outcome) error {
 // append appends one entry about the task. All entries of a task have its id as subject and the
 // same trace.
 func (w *work) append(kind, actor string, b *recorded) error {
+	b.Of = w.of()
 	body, err := b.encode()
 	if err != nil {
 		return err

@@ -1,13 +1,16 @@
 package task
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
 	"time"
 
+	"signalbox/internal/behalf"
 	"signalbox/internal/clock"
 	"signalbox/internal/fault"
+	"signalbox/internal/handoff"
 	"signalbox/internal/ledger"
 	"signalbox/internal/policy"
 	"signalbox/internal/protocol"
@@ -78,6 +81,8 @@ type Party struct {
 	Role      amp.Role
 	Workspace string
 	Transport string // OverHTTP or OverMCP
+	// Claim is what the call itself says of its handoff, beside the document.
+	Claim policy.Claim
 }
 
 // RoleOf is the role that a caller plays: an operator is the admin, an agent what its label says.
@@ -112,6 +117,8 @@ type Answer struct {
 	Escalations []string      `json:"escalations,omitempty"` // that the server has raised
 	Plan        *PlanAnswer   `json:"plan,omitempty"`        // of a dispatch that was kept until it is approved
 	ReceivedAt  time.Time     `json:"received_at"`
+	// Handoff is what the executor was handed with the task.
+	Handoff *handoff.Handed `json:"handoff,omitempty"`
 }
 
 // duplicate is the status of a document that was stored before (R-006). Clients that lost an
@@ -126,22 +133,38 @@ const duplicate = "duplicate"
 // looking at git. The transaction then checks against the task as it stands. What git said may be
 // out of date by then, by milliseconds; the watcher (watch.go) catches what slips through.
 func (s *Tasks) Take(ctx context.Context, p Party, kind amp.Kind, raw []byte) (Answer, *ErrorRecord, error) {
+	said := named(raw).Or(behalf.Named{Claim: p.Claim})
+	raw = behalf.Cut(raw) // whoever gets the document must not get the token
 	in, refusal := s.Policy.Read(kind, raw)
 	if refusal == nil {
 		refusal = p.maySend(in)
+	}
+	if refusal == nil {
+		refusal = checkNamed(raw)
 	}
 	refused := rejection{party: p, kind: kind, raw: raw, refusal: refusal, warnings: in.Warnings}
 	if refusal != nil {
 		return s.recordRefusal(ctx, refused)
 	}
-	w := work{tasks: s, party: p, in: in, world: amp.World{Agent: p.Identity.ID}}
+	w := work{tasks: s, party: p, in: in, named: said, world: amp.World{Agent: p.Identity.ID}}
 	// The admin holds no seat: any operator may write next.
 	if p.Role == amp.Admin {
 		w.world.Agent = ""
 	}
 	var answer Answer
 	var wrong *ErrorRecord
-	err := rulebook.Settle(s.decide(ctx, &w), func(d rulebook.Decision) (err error) {
+	var err error
+	if refused.refusal, err = s.findUser(ctx, &w); err != nil {
+		return answer, nil, err
+	}
+	if refused.work = &w; refused.refusal != nil {
+		return s.recordRefusal(ctx, refused)
+	}
+	d, err := s.decide(ctx, &w)
+	if err != nil {
+		return answer, nil, err
+	}
+	err = rulebook.Settle(d, func(d rulebook.Decision) (err error) {
 		answer, wrong, err = s.takeDecided(ctx, w, d, refused)
 		return err
 	})
@@ -164,6 +187,7 @@ func (s *Tasks) takeDecided(ctx context.Context, w work, d rulebook.Decision, re
 	w.world.Git = s.lookAtGit(ctx, &w)
 	var answer Answer
 	var wrong *ErrorRecord
+	handed := w.under
 	err = s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		// The ledger runs a function again when its batch was rolled back, so each run gets its own copy
 		// of the work and leaves nothing behind in the caller's.
@@ -172,9 +196,14 @@ func (s *Tasks) takeDecided(ctx context.Context, w work, d rulebook.Decision, re
 		if err := w.recheck(); err != nil {
 			return err
 		}
-		answer, wrong, err = w.take()
+		answer, wrong, err = w.take(ctx)
+		handed = cmp.Or(w.opened, handed)
 		return err
 	})
+	s.core.Handoffs.Forget()
+	if w.party.Role == amp.Executor && err == nil && wrong == nil {
+		answer.Handoff = s.core.Handoffs.Give(handed)
+	}
 	// Two nodes may insert the same msg_id in the same moment. The sender's second try finds the
 	// first one and gets "duplicate".
 	if store.IsUnique(err) {
@@ -200,15 +229,26 @@ func (p Party) maySend(in amp.Input) *amp.Refusal {
 
 // take runs one step inside the transaction and writes what it leads to. Exactly one of the three
 // results is set, as in Take.
-func (w *work) take() (Answer, *ErrorRecord, error) {
+func (w *work) take(ctx context.Context) (Answer, *ErrorRecord, error) {
 	if err := w.load(); err != nil {
 		return Answer{}, nil, err
 	}
 	// The only place where a document changes a task.
 	next, out, refusal := w.tasks.Policy.Step(w.before, w.in, w.world)
+	if other := w.checkUser(); refusal == nil && !out.Duplicate {
+		refusal = other
+	}
+	if refusal == nil && !out.Duplicate || refusal != nil && refusal.Has(amp.PlanNotApproved) {
+		// A plan that cannot go out as it is need not be approved.
+		other, err := w.planHandoff(ctx, next)
+		if err != nil {
+			return Answer{}, nil, err
+		}
+		refusal = cmp.Or(other, refusal)
+	}
 	if refusal != nil {
 		record, err := w.tasks.writeRefusal(w.tx, rejection{
-			party: w.party, kind: w.in.Kind, raw: w.in.Raw, refusal: refusal, warnings: out.Warnings,
+			work: w, party: w.party, kind: w.in.Kind, raw: w.in.Raw, refusal: refusal, warnings: out.Warnings,
 			rule: w.rule, decision: w.plain(),
 		})
 		return Answer{}, record, err
@@ -236,12 +276,21 @@ func (w *work) take() (Answer, *ErrorRecord, error) {
 // decide asks the policy about a dispatch (TSK-47). Only dispatches of coordinators are the
 // policy's business: everything later in a task is bound by the protocol's own rules, and the
 // admin's word is above the policy. For all else the decision is empty.
-func (s *Tasks) decide(ctx context.Context, w *work) (none rulebook.Decision) {
+func (s *Tasks) decide(ctx context.Context, w *work) (d rulebook.Decision, err error) {
 	m := w.in.Message
 	if m == nil || m.Dispatch == nil || w.party.Role == amp.Admin {
-		return none
+		return d, nil
 	}
-	return s.core.Book.Decide(ctx, w.party.Identity, event(m))
+	e := event(m)
+	w.named.Into(&e)
+	if e.User == "" {
+		t, err := s.knownTask(ctx, w.party.Workspace, m.TaskID)
+		if err != nil {
+			return d, err
+		}
+		e.User = taskUser(t)
+	}
+	return s.core.Book.Decide(ctx, w.party.Identity, e), nil
 }
 
 // heed puts into the work what the policy has decided, or returns why the document is refused.
@@ -299,7 +348,7 @@ func (w *work) plain() *rulebook.Plain {
 func event(m *amp.Message) policy.Event {
 	return policy.Event{
 		Point: policy.OnTask, Protocol: Name, Kind: string(m.Type), Summary: m.Dispatch.Description, Task: m.TaskID,
-		Project: m.Dispatch.Repo, From: string(m.From), To: string(m.To), Priority: m.Dispatch.Risk,
+		User: named(m.Raw).User, Project: m.Dispatch.Repo, From: string(m.From), To: string(m.To), Priority: m.Dispatch.Risk,
 		Fill: func(e *policy.Event) { _ = policy.DecodeData(m.Payload, &e.Payload) },
 	}
 }
@@ -313,6 +362,8 @@ func Readers() map[string]rulebook.Reader {
 			return reading, err
 		}
 		var b struct {
+			behalf.Of
+			Was    string   `json:"was"`
 			Record wire.Raw `json:"record"`
 		}
 		if err := wire.UnmarshalPart(e.Body, &b); err != nil {
@@ -323,6 +374,9 @@ func Readers() map[string]rulebook.Reader {
 			return reading, errors.New(refusal.String())
 		}
 		ev := event(m)
+		if ev.User == "" && b.Was != "" { // it is for the user of its task
+			ev.User = cmp.Or(b.Claimed, b.User)
+		}
 		reading.Decision.Event = &ev
 		return reading, nil
 	}
@@ -332,6 +386,7 @@ func Readers() map[string]rulebook.Reader {
 // rejection is a document that is refused. rule and decision are what the policy said of a
 // dispatch, nil where it was not asked.
 type rejection struct {
+	work     *work // as far as it has come, nil for a document that could not be read
 	party    Party
 	kind     amp.Kind
 	raw      []byte
@@ -360,6 +415,9 @@ func (s *Tasks) writeRefusal(tx *ledger.Tx, r rejection) (*ErrorRecord, error) {
 	p := r.party
 	b := newRefused(p, r.raw, r.refusal, tx.Now())
 	b.Warnings = r.warnings
+	if r.work != nil {
+		b.Of = r.work.of()
+	}
 	subject := ""
 	if b.TaskID != nil {
 		subject = *b.TaskID
@@ -369,6 +427,10 @@ func (s *Tasks) writeRefusal(tx *ledger.Tx, r rejection) (*ErrorRecord, error) {
 		w := &work{
 			tasks: s, tx: tx, party: p, rule: r.rule,
 			in: amp.Input{Kind: amp.InRefusal, TaskID: subject, Lost: &lost},
+		}
+		if r.work != nil {
+			w.behalf, w.world.User, w.world.Claimed = r.work.behalf, r.work.world.User, r.work.world.Claimed
+			w.under = r.work.under
 		}
 		if lost.Plan != nil {
 			w.keep(r.raw)

@@ -12,6 +12,7 @@ import (
 	"signalbox/internal/address"
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
+	"signalbox/internal/handoff"
 	"signalbox/internal/ledger"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
@@ -110,7 +111,8 @@ type agentPage struct {
 	roster.Agent
 	Keys     []keyRow
 	Gates    []gate.Gate
-	Actions  []ledger.Entry // the newest first
+	Actions  []ledger.Entry    // the newest first
+	Handoffs []handoff.Handoff // that it has given or got
 	Trusts   []string
 	Text     string // the labels as lines
 	Snippets []snippet
@@ -154,6 +156,9 @@ func (w *Web) loadAgent(r *Request) (any, error) {
 	}
 	if page.Gates, _, err = w.Gates.List(r.Context(), gate.Filter{Workspace: found.Workspace, Agents: []string{found.ID}},
 		nil, agentGates); err != nil {
+		return nil, err
+	}
+	if page.Handoffs, err = w.handoffsOf(r.Context(), found.Workspace, found.ID, ""); err != nil {
 		return nil, err
 	}
 	// What the agent did, and what was done to it.

@@ -47,7 +47,7 @@ func (i *inbox) PageTitle() string {
 // inboxFilter is what a person wants to see. Status, deck and agent are asked of the database; the
 // rest is filtered here.
 type inboxFilter struct {
-	Status, Deck, Agent, Protocol, Age, Search string
+	Status, Deck, Agent, User, Protocol, Age, Search string
 
 	at string // the page, as a cursor
 }
@@ -62,7 +62,8 @@ var ages = []struct {
 func readInboxFilter(r *Request) inboxFilter {
 	return inboxFilter{
 		Status: cmp.Or(r.Query("status"), string(gate.Pending)), Deck: r.Query("deck"), Agent: r.Query("agent"),
-		Protocol: r.Query("protocol"), Age: r.Query("age"), Search: strings.TrimSpace(r.Query("q")), at: r.Query("cursor"),
+		User: r.Query("user"), Protocol: r.Query("protocol"), Age: r.Query("age"),
+		Search: strings.TrimSpace(r.Query("q")), at: r.Query("cursor"),
 	}
 }
 
@@ -73,7 +74,7 @@ func (f inboxFilter) Query() string { return f.query(f.at) }
 func (f inboxFilter) query(cursor string) string {
 	q := url.Values{}
 	for name, value := range map[string]string{
-		"deck": f.Deck, "agent": f.Agent, "protocol": f.Protocol, "age": f.Age,
+		"deck": f.Deck, "agent": f.Agent, "user": f.User, "protocol": f.Protocol, "age": f.Age,
 		"q": f.Search, "cursor": cursor,
 	} {
 		if value != "" {
@@ -91,7 +92,7 @@ func (f inboxFilter) query(cursor string) string {
 
 // Narrow reports whether the filter may hide gates that wait.
 func (f inboxFilter) Narrow() bool {
-	return f.Deck+f.Agent+f.Protocol+f.Age+f.Search != ""
+	return f.Deck+f.Agent+f.User+f.Protocol+f.Age+f.Search != ""
 }
 
 // Ages are what can be chosen.
@@ -185,6 +186,15 @@ func (w *Web) listGates(r *Request, f inboxFilter) (found []gate.Gate, next stri
 	if f.Agent != "" {
 		if selected.Agents, err = w.Roster.AgentIDs(r.Context(), r.Who.Workspace, f.Agent); err != nil ||
 			len(selected.Agents) == 0 {
+			return nil, "", err
+		}
+	}
+	if f.User != "" {
+		selected.For, err = w.Behalf.Keys(r.Context(), r.Who.Workspace, f.User, false)
+		if fault.Is(err, fault.NotFound) { // there is no such user
+			return nil, "", nil
+		}
+		if err != nil {
 			return nil, "", err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"signalbox/internal/address"
+	"signalbox/internal/behalf"
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/rulebook"
@@ -42,7 +43,7 @@ var kindForm = regexp.MustCompile(`^[a-z_]+\.[a-z_]+$`)
 // of something. reading says how it was understood.
 func readSearch(text string) (q ledger.Query, reading string) {
 	switch {
-	case text == "":
+	case text == "" || userSearch(text) != "":
 	case kindForm.MatchString(text):
 		q.Kinds, reading = []string{text}, "entries of the kind "+text
 	// Traces have a colon in them, such as task:default:T-2026-044; ids do not.
@@ -79,8 +80,12 @@ func (w *Web) loadLedger(r *Request) (any, error) {
 			return v, w.fillHead(r, v)
 		}
 	}
-	v.Entries, err = w.ledger.Entries(r.Context(), q)
-	if err == nil && len(v.Entries) == 0 && v.Search != "" && q.Subject == "" {
+	if kind := userSearch(v.Search); kind != "" {
+		v.Entries, err = w.entriesOfUser(r, v, q, kind)
+	} else {
+		v.Entries, err = w.ledger.Entries(r.Context(), q)
+	}
+	if err == nil && len(v.Entries) == 0 && v.Search != "" && q.Subject == "" && userSearch(v.Search) == "" {
 		// A tool may be called like a kind or a trace.
 		q.Kinds, q.Trace, q.Subject, v.Reading = nil, "", v.Search, entriesAbout+v.Search
 		v.Entries, err = w.ledger.Entries(r.Context(), q)
@@ -122,6 +127,8 @@ type entryView struct {
 	Key        string
 	Prev, Next int64
 	Links      []link
+	For        []behalf.Of         // on whose behalf it is
+	HandedOn   *handedOn           // under which handoff it was decided
 	Why        *rulebook.Explained // of an entry that is a decision
 }
 
@@ -144,7 +151,7 @@ func (w *Web) loadEntry(r *Request) (any, error) {
 	}
 	v := &entryView{
 		EntryView: e.View(), Record: string(e.Record), RecordB64: base64.StdEncoding.EncodeToString(e.Record),
-		Key: w.ledger.Key(), Prev: seq - 1, Links: linksOf(&e),
+		Key: w.ledger.Key(), Prev: seq - 1, Links: linksOf(&e), For: behalf.Read(&e), HandedOn: handedOnIn(&e),
 	}
 	switch {
 	case v.Erased:
@@ -202,8 +209,8 @@ func linksOf(e *ledger.Entry) (all []link) {
 	// Nouns without a page of their own have no link.
 	at := map[string]string{
 		"gate": address.Gate.At(e.Subject), "message": address.Message.At(e.Subject), "run": address.Run.At(e.Subject),
-		"delivery": address.Delivery.At(e.Subject),
-		"task":     address.Task.At(e.Workspace, e.Subject), "policy": address.Policy.At(),
+		"delivery": address.Delivery.At(e.Subject), "handoff": address.Handoff.At(e.Subject),
+		"task": address.Task.At(e.Workspace, e.Subject), "policy": layerAt(address.Policy.At(), e.Workspace, ""),
 	}[noun]
 	if at != "" {
 		all = append(all, link{"Open the " + noun, at})

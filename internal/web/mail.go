@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"signalbox/internal/address"
+	"signalbox/internal/behalf"
 	"signalbox/internal/gate"
 	"signalbox/internal/mail"
 	"signalbox/internal/roster"
@@ -40,6 +41,10 @@ type letter struct {
 	Thread  []mail.Summary // the others of the thread, the oldest first
 	Gate    *gate.Gate     // that holds it, or did
 	Refusal string         // why who looks may not release it
+	// Workspace and For are the sender's workspace, and on whose behalf it was sent; empty for those who may not see
+	// them.
+	Workspace string
+	For       []behalf.Of
 }
 
 // mailFile is an attachment as the message describes it; the scan is ours.
@@ -111,6 +116,11 @@ func (w *Web) loadLetter(r *Request, id string) (*letter, error) {
 	for i := range thread.Messages {
 		// The list comes newest first, and a thread is read from its beginning.
 		l.Thread = append([]mail.Summary{thread.Messages[i]}, l.Thread...)
+	}
+	if len(l.Path) > 0 { // the entry is of the sender's workspace, and not for the recipient's operators
+		if e, err := w.ledger.Visible(r.Context(), l.Path[0].Entry); err == nil {
+			l.Workspace, l.For = e.Workspace, behalf.Read(&e)
+		}
 	}
 	if l.Summary.Gate == "" {
 		return l, nil

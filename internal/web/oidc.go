@@ -6,10 +6,9 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/coreos/go-oidc/v3/oidc"
+	lib "github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
 
 	"signalbox/internal/address"
@@ -38,13 +37,6 @@ func (o OIDC) name() string {
 	return ""
 }
 
-// provider is what is known of the provider after it was first asked. A provider that is down at
-// the start of the server does not keep the server from starting.
-type provider struct {
-	mu    sync.Mutex
-	known *oidc.Provider
-}
-
 // oidcCookie holds what a login that is under way must bring back.
 const oidcCookie = "signalbox_oidc"
 
@@ -53,29 +45,20 @@ const oidcTime = 10 * time.Second
 
 // oidcClient is the provider and our configuration for it. The provider is asked about itself the
 // first time.
-func (w *Web) oidcClient(ctx context.Context) (*oidc.Provider, *oauth2.Config, error) {
+func (w *Web) oidcClient(ctx context.Context) (*lib.Provider, *oauth2.Config, error) {
 	if w.OIDC.Issuer == "" {
 		return nil, nil, fault.New(fault.NotFound,
 			"No provider is set up here. An admin sets oidc.issuer, oidc.client_id and oidc.client_secret.")
 	}
-	w.provider.mu.Lock()
-	defer w.provider.mu.Unlock()
-	if w.provider.known == nil {
-		// NewProvider uses this context for discovery only. Keys are fetched later, with a context of
-		// their own, so it may end with this call.
-		asking, cancel := context.WithTimeout(ctx, oidcTime)
-		defer cancel()
-		known, err := oidc.NewProvider(asking, w.OIDC.Issuer)
-		if err != nil {
-			return nil, nil, fault.Wrap(err, fault.StoreUnavailable,
-				"The provider %s does not answer, or is not set up as one of OpenID Connect. Sign in with a code from `signalbox "+
-					"login`, and look at the setting oidc.issuer.", w.OIDC.name())
-		}
-		w.provider.known = known
+	known, err := w.provider.Discover(ctx)
+	if err != nil {
+		return nil, nil, fault.Wrap(err, fault.StoreUnavailable,
+			"The provider %s does not answer, or is not set up as one of OpenID Connect. Sign in with a code from `signalbox "+
+				"login`, and look at the setting oidc.issuer.", w.OIDC.name())
 	}
-	return w.provider.known, &oauth2.Config{
-		ClientID: w.OIDC.ClientID, ClientSecret: w.OIDC.ClientSecret.Reveal(), Endpoint: w.provider.known.Endpoint(),
-		RedirectURL: w.BaseURL + callback, Scopes: []string{oidc.ScopeOpenID, "email"},
+	return known, &oauth2.Config{
+		ClientID: w.OIDC.ClientID, ClientSecret: w.OIDC.ClientSecret.Reveal(), Endpoint: known.Endpoint(),
+		RedirectURL: w.BaseURL + callback, Scopes: []string{lib.ScopeOpenID, "email"},
 	}, nil
 }
 
@@ -90,7 +73,7 @@ func (w *Web) loginByOIDC(out http.ResponseWriter, r *http.Request) {
 	state, nonce, verifier := rand.Text(), rand.Text(), oauth2.GenerateVerifier()
 	// Ten minutes to sign in at the provider.
 	w.setCookie(out, r, oidcCookie, strings.Join([]string{state, nonce, verifier}, "."), 600)
-	http.Redirect(out, r, config.AuthCodeURL(state, oidc.Nonce(nonce), oauth2.S256ChallengeOption(verifier)),
+	http.Redirect(out, r, config.AuthCodeURL(state, lib.Nonce(nonce), oauth2.S256ChallengeOption(verifier)),
 		http.StatusSeeOther)
 }
 
@@ -145,8 +128,7 @@ func (w *Web) operatorFromOIDC(r *http.Request, nonce, verifier string) (roster.
 		return roster.Identity{}, refused(err)
 	}
 	raw, _ := tokens.Extra("id_token").(string)
-	proof, err := provider.VerifierContext(context.WithoutCancel(ctx), &oidc.Config{ClientID: w.OIDC.ClientID}).Verify(ctx,
-		raw)
+	proof, err := provider.Verifier(&lib.Config{ClientID: w.OIDC.ClientID}).Verify(ctx, raw)
 	// The nonce binds the token to this login, so that a stolen one cannot be replayed.
 	if err != nil || proof.Nonce != nonce {
 		w.Log.Warn("invalid ID token from the OpenID Connect provider", "error", err)
@@ -168,7 +150,7 @@ func (w *Web) operatorFromOIDC(r *http.Request, nonce, verifier string) (roster.
 
 // verifiedEmail is the person's address, from the token or from the provider's userinfo endpoint.
 // An address that the provider has not verified is refused: anybody could have typed it in.
-func verifiedEmail(ctx context.Context, provider *oidc.Provider, proof *oidc.IDToken, tokens *oauth2.Token) (string,
+func verifiedEmail(ctx context.Context, provider *lib.Provider, proof *lib.IDToken, tokens *oauth2.Token) (string,
 	error,
 ) {
 	var claims struct {

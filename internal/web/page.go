@@ -63,7 +63,7 @@ type Result struct {
 // Actions are all forms of the dashboard, each with the role that it takes.
 func Actions() []Action {
 	return slices.Concat(inboxActions(), agentActions(), accountActions(), mailActions(), taskActions(), runActions(),
-		deliveryActions(), alarmActions(), policyActions(), settingActions(),
+		deliveryActions(), alarmActions(), policyActions(), settingActions(), handoffActions(),
 		terminalActions())
 }
 
@@ -76,6 +76,7 @@ var menu = []struct{ Path, Icon, Label, Group string }{
 	{address.Tasks.At(), "task", "Tasks", "Work"},
 	{address.Sessions.At(), "session", "Sessions", "Work"},
 	{address.Runs.At(), "run", "Runs", "Work"},
+	{address.Handoffs.At(), "people", "Handoffs", "Work"},
 	{address.Ledger.At(), "ledger", "Ledger", "Record"},
 	{address.Deliveries.At(), "send", "Deliveries", "Record"},
 	{address.Alarms.At(), "alert", "Alarms", "Record"},

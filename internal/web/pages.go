@@ -26,6 +26,7 @@ func Pages() []Page {
 			Role: roster.Operator, Load: (*Web).loadNewAgent,
 		},
 		{Path: string(address.Agent), Template: "agent", Title: "Agent", Live: agents, Load: (*Web).loadAgent},
+		{Path: string(address.User), Template: "user", Title: "User", Live: ledgerNouns, Load: (*Web).loadUser},
 		{Path: string(address.Account), Template: "account", Title: "Your account", Load: (*Web).loadAccount},
 		{Path: string(address.Mail), Template: "mail", Title: "Mail", Live: mail, Load: (*Web).loadMail},
 		{Path: string(address.Message), Template: "mail", Title: "Message", Live: mail, Load: (*Web).loadMail},
@@ -33,6 +34,14 @@ func Pages() []Page {
 		{Path: string(address.Task), Template: "task", Title: "Task", Live: tasks, Load: (*Web).loadTask},
 		{Path: string(address.Sessions), Template: "sessions", Title: "Sessions", Live: sessions, Load: (*Web).loadSessions},
 		{Path: string(address.Session), Template: "session", Title: "Session", Live: sessions, Load: (*Web).loadSession},
+		{
+			Path: string(address.Handoffs), Template: "handoffs", Title: "Handoffs", Live: []string{"handoff"},
+			Load: (*Web).loadHandoffs,
+		},
+		{
+			Path: string(address.Handoff), Template: "handoff", Title: "Handoff", Live: []string{"handoff", "step", "action"},
+			Load: (*Web).loadHandoff,
+		},
 		{Path: string(address.Runs), Template: "runs", Title: "Runs", Live: runs, Load: (*Web).loadRuns},
 		{Path: string(address.Run), Template: "run", Title: "Run", Live: runs, Load: (*Web).loadRun},
 		{Path: string(address.Ledger), Template: "ledger", Title: "Ledger", Live: ledgerNouns, Load: (*Web).loadLedger},

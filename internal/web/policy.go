@@ -2,6 +2,7 @@ package web
 
 import (
 	"fmt"
+	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
@@ -27,6 +28,9 @@ func policyActions() []Action {
 // policyView is the editor, and what was found out about the text in it. Version is the newest one
 // that was applied, InForce the number that this node decides by.
 type policyView struct {
+	Layer    rulebook.Layer
+	User     string // the name of the user whose layer it is
+	Layers   []rulebook.AppliedLayer
 	Source   string
 	Version  rulebook.Version // the newest
 	InForce  int64
@@ -42,6 +46,50 @@ type policyView struct {
 	Trial    *rulebook.Report // of the rules on trial, as if they were in force
 }
 
+// At is the address of a page about the policy, for the layer that is shown.
+func (v *policyView) At() string { return layerAt(address.Policy.At(), v.Layer.Workspace, v.User) }
+
+// VersionAt is the address of a version of the layer.
+func (v *policyView) VersionAt(number int64) string {
+	return layerAt(address.Version.At(strconv.FormatInt(number, 10)), v.Layer.Workspace, v.User)
+}
+
+// LayerAt is the address of the page of a layer.
+func (*policyView) LayerAt(l rulebook.AppliedLayer) string {
+	return layerAt(address.Policy.At(), l.Workspace, l.Name)
+}
+
+// Scope says in words what the layer is about.
+func (v *policyView) Scope() string { return scopeText(v.Layer.Workspace, v.User) }
+
+// ScopeOf is Scope for a layer in the list.
+func (*policyView) ScopeOf(l rulebook.AppliedLayer) string { return scopeText(l.Workspace, l.Name) }
+
+func scopeText(workspace, user string) string {
+	switch {
+	case user != "":
+		return "User " + user + " of workspace " + workspace
+	case workspace != "":
+		return "Workspace " + workspace
+	}
+	return "The server"
+}
+
+// layerAt is an address with the layer that it is about.
+func layerAt(path, workspace, user string) string {
+	q := url.Values{}
+	if workspace != "" {
+		q.Set("workspace", workspace)
+	}
+	if user != "" {
+		q.Set("user", user)
+	}
+	if len(q) == 0 {
+		return path
+	}
+	return path + "?" + q.Encode()
+}
+
 // DayChoices are how far back a dry run looks.
 func (policyView) DayChoices() []string { return []string{"1", "7", "30"} }
 
@@ -54,14 +102,25 @@ func (w *Web) loadPolicy(r *Request) (any, error) { return w.policyView(r) }
 // policyView reads the newest version into the editor. It may be newer than the one in force on
 // this node, which follows within milliseconds.
 func (w *Web) policyView(r *Request) (*policyView, error) {
-	v := &policyView{InForce: w.Book.InForce(), Days: "7"}
-	// Version 0 stands for the newest.
-	newest, source, err := w.Book.Version(r.Context(), 0)
+	v := &policyView{Days: "7", User: r.URL.Query().Get("user")}
+	var err error
+	if v.Layer, err = w.layer(r); err != nil {
+		return nil, err
+	}
+	v.InForce = w.Book.InForceOf(v.Layer)
+	if v.Layers, err = w.Book.Layers(r.Context()); err != nil {
+		return nil, err
+	}
+	// Version 0 stands for the newest. A layer that has none begins with an empty policy.
+	newest, source, err := w.Book.Version(r.Context(), v.Layer, 0)
+	if v.Layer != (rulebook.Layer{}) && fault.Is(err, fault.NotFound) {
+		source, err = []byte(emptyLayer), nil
+	}
 	if err != nil {
 		return nil, err
 	}
 	v.Version, v.Source = newest, string(source)
-	page, err := w.Book.ListVersions(r.Context(), "", versionRows)
+	page, err := w.Book.ListVersions(r.Context(), v.Layer, "", versionRows)
 	if err != nil {
 		return nil, err
 	}
@@ -75,6 +134,15 @@ func (w *Web) policyView(r *Request) (*policyView, error) {
 		}
 	}
 	return v, nil
+}
+
+// emptyLayer is what the editor of a layer begins with.
+const emptyLayer = "version: 1\nrules: []\n"
+
+// layer is the one that the address names.
+func (w *Web) layer(r *Request) (rulebook.Layer, error) {
+	q := r.URL.Query()
+	return w.Book.Layer(r.Context(), q.Get("workspace"), q.Get("user"))
 }
 
 // tryPolicy checks, replays or applies the text in the editor. Problems are shown beside the text,
@@ -98,14 +166,14 @@ func (w *Web) tryPolicy(r *Request) (Result, error) {
 	// The check comes first: it explains a mistake better than a replay that cannot start.
 	case choice == "replay":
 		if err = w.checkPolicy(r, v, source); err == nil {
-			v.Report, err = w.replay(r, source, v.Days)
+			v.Report, err = w.replay(r, v.Layer, source, v.Days)
 		}
 	case choice == "trial":
-		v.Trial, err = w.replay(r, enforceShadowed(source), v.Days)
+		v.Trial, err = w.replay(r, v.Layer, enforceShadowed(source), v.Days)
 	case choice == "apply":
 		var done rulebook.Applied
-		if done, err = w.applyPolicy(r, source, newest); err == nil {
-			return Result{To: address.Policy.At(), Flash: appliedText(done)}, nil
+		if done, err = w.applyPolicy(r, v.Layer, source, newest); err == nil {
+			return Result{To: v.At(), Flash: appliedText(done)}, nil
 		}
 	}
 	if err != nil {
@@ -116,18 +184,22 @@ func (w *Web) tryPolicy(r *Request) (Result, error) {
 
 // applyPolicy applies a text, on condition that the newest version is still the one that the
 // editor began with. Otherwise it would undo somebody else's change.
-func (w *Web) applyPolicy(r *Request, source []byte, newest int64) (rulebook.Applied, error) {
+func (w *Web) applyPolicy(r *Request, of rulebook.Layer, source []byte, newest int64) (rulebook.Applied, error) {
 	// A form without the field is one that was written by hand; it means the newest.
 	seen := newest
 	if text := r.Field("seen"); text != "" {
 		var err error
-		if seen, err = strconv.ParseInt(text, 10, 64); err != nil || seen < 1 {
+		if seen, err = strconv.ParseInt(text, 10, 64); err != nil || seen < 0 {
 			return rulebook.Applied{},
 				fault.New(fault.InvalidRequest, "The field seen should be a version number, such as 3, and is %.40q.",
 					text).About("seen")
 		}
 	}
-	return w.Book.Put(r.Context(), r.Who, source, seen)
+	if seen == 0 && newest > 0 { // to Put it means any version
+		return rulebook.Applied{}, fault.New(fault.Conflict,
+			"Version %d was applied meanwhile. Look at it, and put yours in force after that.", newest)
+	}
+	return w.Book.Put(r.Context(), r.Who, of, source, seen)
 }
 
 // appliedText says what applying has done.
@@ -140,7 +212,7 @@ func appliedText(a rulebook.Applied) string {
 
 // checkPolicy checks the text, and shows its rules and warnings.
 func (w *Web) checkPolicy(r *Request, v *policyView, source []byte) error {
-	checked, err := w.Book.Check(r.Context(), source)
+	checked, err := w.Book.Check(r.Context(), v.Layer, source)
 	if err != nil {
 		return err
 	}
@@ -149,13 +221,13 @@ func (w *Web) checkPolicy(r *Request, v *policyView, source []byte) error {
 }
 
 // replay decides the decisions of the last days again, with another policy.
-func (w *Web) replay(r *Request, source []byte, days string) (*rulebook.Report, error) {
+func (w *Web) replay(r *Request, of rulebook.Layer, source []byte, days string) (*rulebook.Report, error) {
 	n, err := strconv.Atoi(days)
 	if err != nil || n < 1 || n > 365 {
 		return nil, fault.New(fault.InvalidPayload, "Choose 1 to 365 days.").About("days")
 	}
 	// It reads decisions back and decides them again; nothing is written.
-	trial, err := w.Book.Try(r.Context(), source, w.Now().Add(-time.Duration(n)*24*time.Hour))
+	trial, err := w.Book.Try(r.Context(), of, source, w.Now().Add(-time.Duration(n)*24*time.Hour))
 	if err != nil {
 		return nil, err
 	}
@@ -177,10 +249,13 @@ func enforceShadowed(source []byte) []byte {
 // version is one version of the policy, and what it changed compared with the one before.
 type version struct {
 	rulebook.Version
-	Source  string
-	Before  int64 // the version it is compared with, 0 for none
-	Diff    difference
-	Current bool
+	Scope    string // what the layer is about, in words
+	PolicyAt string // the page of the layer
+	Flags    string // of the command that shows the version
+	Source   string
+	Before   int64 // the version it is compared with, 0 for none
+	Diff     difference
+	Current  bool
 }
 
 // PageTitle is the number of the version.
@@ -192,13 +267,27 @@ func (w *Web) loadVersion(r *Request) (any, error) {
 	if err != nil || number < 1 {
 		return nil, fault.New(fault.NotFound, "There is no version %.40q.", r.PathValue("number"))
 	}
-	found, source, err := w.Book.Version(r.Context(), number)
+	of, err := w.layer(r)
 	if err != nil {
 		return nil, err
 	}
-	v := &version{Version: found, Source: string(source), Current: number == w.Book.InForce()}
+	found, source, err := w.Book.Version(r.Context(), of, number)
+	if err != nil {
+		return nil, err
+	}
+	user := r.URL.Query().Get("user")
+	v := &version{
+		Version: found, Scope: scopeText(of.Workspace, user), Source: string(source), Current: number == w.Book.InForceOf(of),
+		PolicyAt: layerAt(address.Policy.At(), of.Workspace, user),
+	}
+	if of.Workspace != "" {
+		v.Flags = " --workspace " + of.Workspace
+	}
+	if user != "" {
+		v.Flags += " --user " + user
+	}
 	if number > 1 {
-		_, before, err := w.Book.Version(r.Context(), number-1)
+		_, before, err := w.Book.Version(r.Context(), of, number-1)
 		if err != nil {
 			return nil, err
 		}

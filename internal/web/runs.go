@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"signalbox/internal/address"
+	"signalbox/internal/fault"
+	"signalbox/internal/handoff"
 	"signalbox/internal/run"
 	"signalbox/internal/wire"
 )
@@ -16,9 +18,9 @@ func runActions() []Action {
 
 // runList is a page of runs.
 type runList struct {
-	Status string
-	Runs   []run.Run
-	Next   string
+	Status, User string
+	Runs         []run.Run
+	Next         string
 }
 
 // runRows is how many runs one page lists.
@@ -26,12 +28,15 @@ const runRows = 50
 
 // loadRuns reads a page of runs.
 func (w *Web) loadRuns(r *Request) (any, error) {
-	v := &runList{Status: r.Query("status")}
+	v := &runList{Status: r.Query("status"), User: r.Query("user")}
 	before, err := wire.ReadCursor(r.Request, 1)
 	if err != nil {
 		return nil, err
 	}
-	page, err := w.Runs.List(r.Context(), v.Status, before[0], runRows)
+	page, err := w.Runs.List(r.Context(), run.Filter{Status: v.Status, User: v.User}, before[0], runRows)
+	if v.User != "" && fault.Is(err, fault.NotFound) { // there is no such user
+		return v, nil
+	}
 	v.Runs, v.Next = page.Runs, nextPage(r, page.Next)
 	return v, err
 }
@@ -49,6 +54,8 @@ type runView struct {
 	Failed string // why, when it did
 	Usage  run.Numbered
 	Older  bool // there are events before those that are shown
+	// Handoffs are those that are for it.
+	Handoffs []handoff.Handoff
 }
 
 // runStep is an action of the agent, from its start to its end. An action that never ended,
@@ -117,7 +124,8 @@ func (w *Web) loadRun(r *Request) (any, error) {
 		v.Steps, v.Older = v.Steps[len(v.Steps)-maxSteps:], true
 	}
 	v.Prev, v.Next = max(1, v.Shown-1), min(found.Events, v.Shown+1)
-	return v, nil
+	v.Handoffs, err = w.handoffsFor(r.Context(), found.Workspace, found.ID)
+	return v, err
 }
 
 // addEvent adds one event to the picture. The end of an action replaces its start, so that each

@@ -5,7 +5,11 @@ import (
 	"strings"
 
 	"signalbox/internal/address"
+	"signalbox/internal/behalf"
+	"signalbox/internal/fault"
+	"signalbox/internal/handoff"
 	"signalbox/internal/harness"
+	"signalbox/internal/harness/spool"
 	"signalbox/internal/wire"
 )
 
@@ -13,6 +17,7 @@ import (
 type sessionList struct {
 	place
 	Agent    string
+	User     string // on whose behalf something was done
 	Sessions []harness.Session
 	Next     string
 }
@@ -30,13 +35,17 @@ const (
 
 // loadSessions reads a page of sessions.
 func (w *Web) loadSessions(r *Request) (any, error) {
-	v := &sessionList{Agent: r.Query("agent")}
+	v := &sessionList{Agent: r.Query("agent"), User: r.Query("user")}
 	var err error
 	if v.place, err = w.place(r); err != nil {
 		return nil, err
 	}
-	page, err := w.Harness.Sessions(r.Context(),
-		harness.SessionFilter{Workspace: v.Workspace, Agent: v.Agent, Cursor: r.Query("cursor"), Limit: sessionRows})
+	page, err := w.Harness.Sessions(r.Context(), harness.SessionFilter{
+		Workspace: v.Workspace, Agent: v.Agent, User: v.User, Cursor: r.Query("cursor"), Limit: sessionRows,
+	})
+	if v.User != "" && fault.Is(err, fault.NotFound) { // there is no such user
+		return v, nil
+	}
 	v.Sessions, v.Next = page.Sessions, nextPage(r, page.Next)
 	return v, err
 }
@@ -54,6 +63,9 @@ type session struct {
 	Alive   string // what the last heartbeat says
 	Prompt  string // of the newest run
 	Run     string // how it stands
+	For     []behalf.Of
+	// Handoffs are those that were opened in it, or that it has taken.
+	Handoffs []handoff.Handoff
 }
 
 // todo is an item of the task list that an agent reports.
@@ -77,8 +89,16 @@ type check struct {
 type moment struct {
 	harness.Moment
 	Verb string // what became of it
-	What string // what the agent did, in a line
-	Say  string // the answer's reason
+	// Unsupervised is set if the client answered by itself.
+	Unsupervised *unsupervised
+	What         string // what the agent did, in a line
+	Say          string // the answer's reason
+}
+
+// unsupervised is a step about which the server could not be asked.
+type unsupervised struct {
+	*spool.Shown
+	Word string // allowed or blocked, in the words of other steps
 }
 
 // PageTitle is the session's id.
@@ -97,7 +117,11 @@ func (w *Web) loadSession(r *Request) (any, error) {
 	s := &session{Session: found}
 	s.read()
 	s.Older = nextPage(r, s.Session.Next)
-	return s, nil
+	if s.For, err = w.Behalf.ForTrace(r.Context(), found.Workspace, found.Trace()); err != nil {
+		return nil, err
+	}
+	s.Handoffs, err = w.handoffsOf(r.Context(), found.Workspace, found.AgentID, found.ID)
+	return s, err
 }
 
 // read takes the reports apart. Fields of an unexpected form stay empty: agents write these, and
@@ -167,6 +191,12 @@ func readMoment(m harness.Moment) moment {
 	}
 	if len(m.Answer) > 0 && wire.UnmarshalPart(m.Answer, &answer) == nil {
 		out.Say = answer.Reason
+	}
+	if u := m.Unsupervised; u != nil {
+		out.Say, out.Unsupervised = u.Reason, &unsupervised{u, "blocked"}
+		if u.Decision == "allow" {
+			out.Unsupervised.Word = "allowed"
+		}
 	}
 	return out
 }

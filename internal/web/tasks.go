@@ -10,6 +10,7 @@ import (
 
 	"signalbox/internal/address"
 	"signalbox/internal/fault"
+	"signalbox/internal/handoff"
 	"signalbox/internal/ledger"
 	"signalbox/internal/task"
 	"signalbox/internal/task/amp"
@@ -28,6 +29,7 @@ const boardRows = 40
 // only messages and instructions move a task.
 type board struct {
 	place
+	User    string
 	Columns []column
 	Total   int
 	Next    string
@@ -79,7 +81,7 @@ var holders = map[string]string{
 // loadBoard reads the board. The numbers of the columns are counted over all tasks, the cards are
 // the most recently changed ones.
 func (w *Web) loadBoard(r *Request) (any, error) {
-	b := &board{}
+	b := &board{User: r.Query("user")}
 	var err error
 	if b.place, err = w.place(r); err != nil {
 		return nil, err
@@ -89,7 +91,10 @@ func (w *Web) loadBoard(r *Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	page, err := w.Tasks.List(r.Context(), who, "", r.Query("cursor"), boardRows)
+	page, err := w.Tasks.List(r.Context(), who, task.Filter{User: b.User}, r.Query("cursor"), boardRows)
+	if b.User != "" && fault.Is(err, fault.NotFound) { // there is no such user
+		return b, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -283,7 +288,8 @@ type taskView struct {
 	Seats    []seat
 	Stuck    string
 	Actions  []string
-	Older    bool // there are messages before those that are shown
+	Older    bool              // there are messages before those that are shown
+	Handoffs []handoff.Handoff // that are for it
 }
 
 // maxSaid is how many messages a page shows, the newest.
@@ -341,11 +347,15 @@ func (w *Web) loadTask(r *Request) (any, error) {
 	}
 	// Seats hold ids; an agent that was removed has no name any more.
 	names, err := w.Roster.AgentNames(r.Context(), ids)
+	if err != nil {
+		return nil, err
+	}
 	for _, role := range amp.AgentRoles {
 		if s, ok := t.Record.Seats[role]; ok {
 			t.Seats = append(t.Seats, seat{string(role), cmp.Or(names[s.Agent], s.Agent), s.Lost})
 		}
 	}
+	t.Handoffs, err = w.handoffsFor(r.Context(), found.Workspace, found.TaskID)
 	return t, err
 }
 

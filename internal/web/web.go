@@ -13,13 +13,16 @@ import (
 	"time"
 
 	"signalbox/internal/alarm"
+	"signalbox/internal/behalf"
 	"signalbox/internal/counter"
 	"signalbox/internal/deliver"
 	"signalbox/internal/gate"
+	"signalbox/internal/handoff"
 	"signalbox/internal/harness"
 	"signalbox/internal/ledger"
 	"signalbox/internal/mail"
 	"signalbox/internal/notify"
+	"signalbox/internal/oidc"
 	"signalbox/internal/passkey"
 	"signalbox/internal/protocol"
 	"signalbox/internal/roster"
@@ -41,6 +44,8 @@ var staticFiles embed.FS
 type Options struct {
 	Roster    *roster.Roster
 	Book      *rulebook.Book
+	Behalf    *behalf.Index
+	Handoffs  *handoff.Handoffs
 	Gates     *gate.Gates
 	Passkeys  *passkey.Keys
 	Alarms    *alarm.Alarms
@@ -83,7 +88,7 @@ type Web struct {
 	sessions sessions
 	hub      hub
 	queues   queues
-	provider provider
+	provider *oidc.Provider
 	sameSite http.CrossOriginProtection
 }
 
@@ -94,6 +99,7 @@ func New(db *store.DB, l *ledger.Ledger, o Options) (*Web, error) {
 	w := &Web{
 		Options: o, db: db, ledger: l, assets: map[string]asset{}, tries: newTries(),
 		hub: hub{watchers: map[*watcher]struct{}{}}, queues: queues{known: map[string]queue{}},
+		provider: oidc.NewProvider(o.OIDC.Issuer, o.Now, o.Log),
 	}
 	var err error
 	if w.css, err = w.addAsset("relay.css", "text/css; charset=utf-8"); err != nil {

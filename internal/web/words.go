@@ -36,6 +36,7 @@ func (w *Web) functions() template.FuncMap {
 		"pairs":    pairs,
 		"title":    title,
 		"at":       at,
+		"handedOn": handedOnAt,
 		"line":     w.Protocols.Label,
 		"origins":  w.Protocols.Origins,
 	}

@@ -18,15 +18,66 @@ import (
 	"time"
 
 	"signalbox/client/ahp"
+	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
 	"signalbox/internal/harness"
+	"signalbox/internal/harness/spool"
 	"signalbox/internal/kin"
 	"signalbox/internal/proc"
 )
 
 // New is the command group `harness`.
 func New(a *command.App) *command.Command {
-	return command.Group("harness", "Supervise agents that speak AHP", newStdio(a))
+	return command.Group("harness", "Supervise agents that speak AHP", newStdio(a), newKey(a))
+}
+
+// newKey is `harness key`.
+func newKey(a *command.App) *command.Command {
+	c := &command.Command{
+		Use: "key", Short: "Print the key by which clients know what the server allows while it cannot be reached",
+		Long: `The server signs the list of tools that rules with on_unreachable allow. A client that goes by
+such a list has to know the key: give it to --trust of ` + "`signalbox harness stdio`" + ` or to
+ahp.OpenSpool, from a place that the agent cannot change.`,
+		Args: command.NoArguments(),
+	}
+	c.RunE = func(c *command.Command, _ []string) error {
+		found, err := Trusted(c.Context(), a)
+		if err != nil {
+			return err
+		}
+		a.Out.Print("%s", found)
+		return nil
+	}
+	return c
+}
+
+// Trusted is the key of the server's lists. It is asked for as an operator: whoever speaks AHP is an agent from then on, and
+// so would be the terminal.
+func Trusted(ctx context.Context, a *command.App) (string, error) {
+	cl, err := a.Client()
+	if err != nil {
+		return "", err
+	}
+	var found spool.Overview
+	err = cl.Call(ctx, api.Get("/ops/spools"), &found)
+	return found.Key, err
+}
+
+// syncSpool gets the spool a list, and sends what it has, over a connection of its own. What fails is tried again with
+// the next connection.
+func syncSpool(ctx context.Context, a *command.App, key string, s *ahp.Spool) {
+	ctx, cancel := context.WithTimeout(ctx, DialTime)
+	defer cancel()
+	address, err := Address(a, key)
+	if err != nil || CheckPort(address) != nil {
+		return
+	}
+	c, err := ahp.Dial(ctx, address, ahp.WithKey(key), ahp.WithCheck(CheckSocket), ahp.WithSpool(s))
+	if err != nil {
+		return
+	}
+	defer func() { _ = c.Close() }()
+	_, _ = c.Handshake(ctx) // which does all of it
 }
 
 // newStdio is `harness stdio`.
@@ -37,16 +88,27 @@ func newStdio(a *command.App) *command.Command {
 server's machine it uses the Unix socket in the data folder. Elsewhere, with --server or
 SIGNALBOX_SERVER, it uses a WebSocket with the agent's key in --key or SIGNALBOX_KEY.
 
-While the server cannot be reached, every event that asks for a decision is denied.`,
+While the server cannot be reached, every event that asks for a decision is denied. With --spool
+and --trust, tools that a rule with on_unreachable names are allowed in that time, and everything
+is kept and sent later. ` + "`signalbox harness key`" + ` prints the key to trust.`,
 		Args: command.NoArguments(),
 	}
 	key := c.Flags().String("key", "", "a key of the agent, for a server elsewhere (SIGNALBOX_KEY)")
+	folder := c.Flags().String("spool", "", "a folder in which steps are kept while the server cannot be reached")
+	trust := c.Flags().String("trust", "", "the key of the server whose list of tools holds in that time")
 	c.RunE = func(c *command.Command, _ []string) error {
 		// The flag beats the environment.
 		if *key == "" {
 			*key = Key()
 		}
 		p := newPipe(a.Out.Exactly(), func(ctx context.Context) (ahp.Stream, error) { return dial(ctx, a, *key) })
+		if *folder != "" {
+			var err error
+			if p.spool, err = ahp.OpenSpool(*folder, *trust); err != nil {
+				return err
+			}
+			p.sync = func(ctx context.Context) { syncSpool(ctx, a, *key, p.spool) }
+		}
 		return p.run(c.Context(), a.In)
 	}
 	return c

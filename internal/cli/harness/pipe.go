@@ -24,6 +24,8 @@ const (
 	// answerTime is how long the server may take to answer: longer than it holds a call, and shorter than the
 	// reference client waits, which goes on after that.
 	answerTime = 9500 * time.Millisecond
+	// syncEvery is how often a spool gets a new list while the stream stays open.
+	syncEvery = time.Hour
 )
 
 // pipe forwards lines between an agent and the server, and denies in the server's place
@@ -34,6 +36,10 @@ const (
 // is made.
 type pipe struct {
 	dial func(context.Context) (ahp.Stream, error)
+	// spool answers while the server cannot be reached, nil for nobody, and sync brings it and the server together. Both
+	// are set before run.
+	spool *ahp.Spool
+	sync  func(context.Context)
 
 	outMu sync.Mutex
 	out   io.Writer
@@ -44,6 +50,7 @@ type pipe struct {
 	a3s      bool                // it says that the agent is A3S Code, which acts on block alone (AHP-54)
 	asked    map[string]request  // by id, what is not answered yet
 	late     map[string]struct{} // by id, what was denied because the server took too long
+	synced   time.Time           // when the spool and the server last were brought together
 	idle     chan struct{}       // told when nothing is
 	reading  sync.WaitGroup
 }
@@ -167,10 +174,10 @@ func (p *pipe) forward(ctx context.Context, line []byte) {
 	switch {
 	case stream != nil:
 		if err := stream.Write(line); err != nil {
-			p.giveUp(stream, err)
+			p.giveUp(stream, ahp.Lost(err))
 		}
 	case asks:
-		p.writeLine(r.refusal(Unasked(failed)))
+		p.writeLine(p.without(r, failed, Unasked(failed)))
 	case unread != nil:
 		p.writeLine([]byte(`{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error"}}`))
 	}
@@ -183,6 +190,10 @@ func (p *pipe) register(ctx context.Context, line []byte, r *request, asks bool)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	stream, err := p.connect(ctx)
+	if stream != nil && p.spool != nil && time.Since(p.synced) > syncEvery {
+		p.synced = time.Now()
+		p.reading.Go(func() { p.sync(ctx) })
+	}
 	if asks && r.Method == "ahp/handshake" {
 		var params struct {
 			Info wire.Raw `json:"agent_info"`
@@ -210,7 +221,8 @@ func (p *pipe) expire(r request) {
 	}
 	p.mu.Unlock()
 	if ok {
-		p.writeLine(r.refusal("Signalbox does not answer, so this is refused."))
+		const why = "Signalbox does not answer, so this is refused."
+		p.writeLine(p.without(r, ahp.Lost(errors.New(why)), why))
 		p.wakeDrain()
 	}
 }
@@ -223,6 +235,10 @@ func (p *pipe) connect(ctx context.Context) (ahp.Stream, error) {
 	stream, err := p.dial(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if p.spool != nil { // what happened without the server comes before what it is asked now
+		p.sync(ctx)
+		p.synced = time.Now()
 	}
 	// AHP-17: the server knows nothing of the connection before, and the agent nothing of
 	// this one. So the agent's handshake is sent again under an id of our own, and its
@@ -254,6 +270,8 @@ func (p *pipe) listen(stream ahp.Stream) {
 		var members map[string]wire.Raw
 		if err == nil {
 			members, err = wire.Members(text)
+		} else {
+			err = ahp.Lost(err)
 		}
 		if err != nil {
 			p.giveUp(stream, err)
@@ -307,7 +325,7 @@ func (p *pipe) giveUp(stream ahp.Stream, why error) {
 		}
 		// The agent did not send the repeated handshake, so it hears nothing about it.
 		if !r.silent {
-			p.writeLine(r.refusal(Unasked(why)))
+			p.writeLine(p.without(r, why, Unasked(why)))
 		}
 	}
 	p.wakeDrain()
@@ -336,6 +354,48 @@ func (p *pipe) writeLine(text []byte) {
 func Unasked(why error) string {
 	return "Signalbox cannot be asked, so this is refused: " + why.Error() +
 		". Start the server with `signalbox up`, or tell the person who runs it."
+}
+
+// without is the answer to a request about which the server could not be asked, for the reason why: that of the
+// spool, or a refusal in these words.
+func (p *pipe) without(r request, why error, words string) []byte {
+	if p.spool == nil || r.Method != "ahp/event" && r.Method != "ahp/batch" {
+		return r.refusal(words)
+	}
+	decide := func(raw wire.Raw) ahp.Decision {
+		var in struct {
+			Type     ahp.Type       `json:"event_type"`
+			Session  string         `json:"session_id"`
+			Agent    string         `json:"agent_id"`
+			Time     string         `json:"timestamp"`
+			Depth    uint32         `json:"depth"`
+			Payload  wire.Raw       `json:"payload"` // as it is: numbers keep their digits
+			Metadata map[string]any `json:"metadata"`
+		}
+		if wire.UnmarshalPart(raw, &in) != nil || in.Payload == nil {
+			return r.refuse(in.Type, words)
+		}
+		d, err := p.spool.Answer(ahp.Event{
+			Type: in.Type, SessionID: in.Session, AgentID: in.Agent, Timestamp: in.Time, Depth: in.Depth, Payload: in.Payload,
+			Metadata: in.Metadata,
+		}, why)
+		if err != nil {
+			return r.refuse(in.Type, words)
+		}
+		return d
+	}
+	if r.Method == "ahp/event" {
+		return r.encode("result", decide(r.Params))
+	}
+	var params struct {
+		Events []wire.Raw `json:"events"`
+	}
+	_ = wire.UnmarshalPart(r.Params, &params) // the server would refuse what has no events
+	decisions := make([]ahp.Decision, len(params.Events))
+	for i, e := range params.Events {
+		decisions[i] = decide(e)
+	}
+	return r.encode("result", map[string]any{"decisions": decisions})
 }
 
 // refusal is the answer to a request that nobody can be asked about: a denial that the

@@ -49,6 +49,11 @@ type asker struct {
 	// final says that what a person has approved is the last word, and alone that every permission is, since
 	// nobody is there whom the CLI could ask (RUN-43).
 	final, alone bool
+	// folder is where the spool is, "" for none, and trust the key of the server whose lists of tools hold while it
+	// cannot be reached.
+	folder, trust string
+	// as is on whose behalf a supervised run is, whatever its environment says.
+	as Behalf
 	// noted is told the answer to each call before the CLI is; nil tells nobody.
 	noted func(*Call, Output)
 }
@@ -70,11 +75,13 @@ func newHook(a *command.App, t *Tool) *command.Command {
 		Long: t.Title + " starts this command once `signalbox hook install " + t.Name + "`\n" +
 			"has registered it. On the server's machine it uses the Unix socket in the data folder.\n" +
 			"Elsewhere, with --server or SIGNALBOX_SERVER, it uses HTTP with a key of the agent.\n\n" +
-			"While the server cannot be reached, everything is denied.",
+			"While the server cannot be reached, everything is denied, unless a rule says on_unreachable and\n" +
+			"the hook was installed with --offline.",
 		Args: command.NoArguments(),
 	}
 	f := asker{App: a}
 	f.addFlags(c)
+	f.addSpoolFlags(c)
 	via := c.Flags().String("via", "",
 		"the socket of the supervisor, which asks and waits in place of the hook")
 	// Only the guard of a supervised run passes it.
@@ -118,7 +125,8 @@ func (f *asker) answer(ctx context.Context, t *Tool, text []byte, getenv func(st
 	if f.noted != nil {
 		defer func() { f.noted(call, out) }()
 	}
-	d, err := f.ask(ctx, call)
+	call.onBehalf(f.as, getenv)
+	d, err := f.askOrKeep(ctx, call)
 	call.Final = f.alone || f.final && d.ApprovedBy() != ""
 	switch {
 	case err != nil && call.Asks():
@@ -131,12 +139,33 @@ func (f *asker) answer(ctx context.Context, t *Tool, text []byte, getenv func(st
 	return Output{}
 }
 
+// spool is what the hook keeps while the server cannot be reached, nil for nothing.
+func (f *asker) spool() (*ahp.Spool, error) {
+	if f.folder == "" {
+		return nil, nil
+	}
+	return ahp.OpenSpool(f.folder, f.trust)
+}
+
+// askOrKeep asks the server. If there is none, the spool answers, which refuses what no rule allows in that time.
+func (f *asker) askOrKeep(ctx context.Context, call *Call) (ahp.Decision, error) {
+	spool, broken := f.spool()
+	d, err := f.ask(ctx, call, spool)
+	switch {
+	case err != nil && broken != nil:
+		err = fmt.Errorf("%w; and what happens meanwhile cannot be kept: %w", err, broken)
+	case err != nil && spool != nil && call.Asks() && d.Word == "":
+		return spool.Answer(call.Event, err) // there was not even a connection
+	}
+	return d, err
+}
+
 // ask asks the server about a call, or reports it. While the decision is to ask again
 // later, it does, as long as --wait allows. Each round uses the same event, so all of
 // them find the same gate (AHP-41).
-func (f *asker) ask(ctx context.Context, call *Call) (ahp.Decision, error) {
+func (f *asker) ask(ctx context.Context, call *Call, spool *ahp.Spool) (ahp.Decision, error) {
 	began := time.Now()
-	c, err := f.dial(ctx, ahp.WithSession(call.Event.SessionID, call.Event.AgentID))
+	c, err := f.dial(ctx, ahp.WithSession(call.Event.SessionID, call.Event.AgentID), ahp.WithSpool(spool))
 	if err != nil {
 		return ahp.Decision{}, err
 	}
@@ -161,26 +190,32 @@ func (f *asker) ask(ctx context.Context, call *Call) (ahp.Decision, error) {
 	}
 }
 
-// dial connects to the server's AHP: its Unix socket on this machine, POSTs elsewhere.
-func (f *asker) dial(ctx context.Context, session ahp.Option) (*ahp.Client, error) {
-	ctx, cancel := context.WithTimeout(ctx, harness.DialTime)
-	defer cancel()
-	key := harness.Key()
+// place is where the server speaks AHP, and the key of the agent, "" if the socket says who it is.
+func (f *asker) place() (address, key string, err error) {
+	key = harness.Key()
 	if f.keyFile != "" {
 		text, err := os.ReadFile(f.keyFile)
 		if err != nil {
-			return nil, err
+			return "", "", err
 		}
 		key = strings.TrimSpace(string(text))
 	}
-	address, err := harness.Address(f.App, key)
+	address, err = harness.Address(f.App, key)
+	return address, key, err
+}
+
+// dial connects to the server's AHP: its Unix socket on this machine, POSTs elsewhere.
+func (f *asker) dial(ctx context.Context, options ...ahp.Option) (*ahp.Client, error) {
+	ctx, cancel := context.WithTimeout(ctx, harness.DialTime)
+	defer cancel()
+	address, key, err := f.place()
 	if err != nil {
 		return nil, err
 	}
 	if err := harness.CheckPort(address); err != nil {
 		return nil, err
 	}
-	return ahp.Dial(ctx, address, ahp.WithKey(key), ahp.WithCheck(harness.CheckSocket), session)
+	return ahp.Dial(ctx, address, append(options, ahp.WithKey(key), ahp.WithCheck(harness.CheckSocket))...)
 }
 
 // readAll reads what a CLI writes, unless it takes too long or is too much.
@@ -225,6 +260,8 @@ func newInstall(a *command.App) *command.Command {
 	f := asker{App: a}
 	f.addFlags(c)
 	project := projectFlag(c)
+	offline := c.Flags().Bool("offline", false,
+		"go on with what rules with on_unreachable allow while the server cannot be reached, and keep what happened")
 	c.RunE = func(c *command.Command, args []string) error {
 		t, file, err := settingsOf(args[0], *project)
 		if err != nil {
@@ -242,6 +279,13 @@ func newInstall(a *command.App) *command.Command {
 			return err
 		}
 		// The CLI has to wait longer than the hook, which has to wait longer than the server.
+		if *offline {
+			more, err := f.trustServer(c.Context())
+			if err != nil {
+				return err
+			}
+			reach = append(reach, more...)
+		}
 		e := Entry{t.Command(program, reach...), callTime + f.wait + callMargin}
 		undo, err := f.reportInstall(c.Context(), t, file, e)
 		if err != nil {

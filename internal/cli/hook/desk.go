@@ -29,10 +29,19 @@ type Desk struct {
 	wg       sync.WaitGroup
 }
 
+// GoOn has the desk go on with what rules with on_unreachable allow while the server cannot be reached. It asks the
+// server for its key, before the agent runs.
+func (d *Desk) GoOn(ctx context.Context) error {
+	_, err := d.trustServer(ctx)
+	return err
+}
+
 // OpenDesk listens for hooks on a socket in the folder, until Close. It waits up to
 // wait for a person's decision. Its permission is final (RUN-43): the CLI's own prompt
 // would ask somebody who is not there.
-func OpenDesk(ctx context.Context, a *command.App, dir string, wait time.Duration) (*Desk, error) {
+//
+// as is on whose behalf the run is, as far as its supervisor knows: the environment of the hooks says the rest.
+func OpenDesk(ctx context.Context, a *command.App, dir string, as Behalf, wait time.Duration) (*Desk, error) {
 	socket := filepath.Join(dir, "hook.sock")
 	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", socket)
 	if err != nil {
@@ -40,7 +49,7 @@ func OpenDesk(ctx context.Context, a *command.App, dir string, wait time.Duratio
 			"Cannot listen at %s, where the run would ask for permission. "+
 				"TMPDIR should be a folder with a short name that can be written to.", socket)
 	}
-	d := &Desk{asker: asker{App: a, wait: wait, alone: true}, listener: l}
+	d := &Desk{asker: asker{App: a, wait: wait, alone: true, as: as}, listener: l}
 	d.byID, d.byTool, d.noted = map[string]answered{}, map[string]int{}, d.note
 	// Not the run's own context: hooks of a run that is being stopped are denied by Close,
 	// after the CLI has ended.

@@ -1,6 +1,7 @@
 package hook
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -245,7 +246,10 @@ func (t *Tool) Read(stdin []byte, getenv func(string) string) (*Call, error) {
 
 // Variables are the environment variables that Read looks at, for hooks that hand their
 // call over.
-var Variables = []string{toolVariable, threadVariable, folderVariable, projectVariable, process.RunVariable}
+var Variables = []string{
+	toolVariable, threadVariable, folderVariable, projectVariable, process.RunVariable, process.UserVariable,
+	process.DelegationVariable,
+}
 
 const (
 	toolVariable   = "AGENT_TOOL_NAME"
@@ -297,6 +301,22 @@ func (p payload) with(name, value string) payload {
 func (g *hookInput) metadata(tool string) map[string]any {
 	return payload{"hook": tool}.with("tool_use_id", g.CallID).with("permission_mode", g.Mode).with("subagent",
 		g.Subagent).with("subagent_id", g.SubagentID).with("model", g.Model)
+}
+
+// Behalf is on whose behalf a run is, as its supervisor knows it. What is "" the environment of its hooks says.
+type Behalf struct {
+	User  string
+	Token string // of the handoff under which it works
+}
+
+// onBehalf adds for whom the step is: as the supervisor of the run says, or else the environment. It is a claim that the
+// server checks, so a process of the agent gains nothing by changing its environment.
+func (c *Call) onBehalf(as Behalf, getenv func(string) string) {
+	if c.Event.Metadata == nil {
+		c.Event.Metadata = payload{}
+	}
+	payload(c.Event.Metadata).with("user", cmp.Or(as.User, getenv(process.UserVariable))).with("delegation",
+		cmp.Or(as.Token, getenv(process.DelegationVariable)))
 }
 
 // result is the outcome of a step.

@@ -26,10 +26,17 @@ func (r *runner) guard(ctx context.Context) (remove func(), err error) {
 	}
 	// The desk gives up an hour before the CLI gives up on its hook, so that the CLI hears
 	// a denial instead of timing out.
-	desk, err := hook.OpenDesk(ctx, r.App, dir, engine.GuardTime-time.Hour)
+	desk, err := hook.OpenDesk(ctx, r.App, dir, hook.Behalf{User: r.user, Token: r.token()}, engine.GuardTime-time.Hour)
 	if err != nil {
 		_ = os.RemoveAll(dir)
 		return nil, err
+	}
+	if r.offline {
+		if err := desk.GoOn(ctx); err != nil {
+			desk.Close()
+			_ = os.RemoveAll(dir)
+			return nil, err
+		}
 	}
 	r.desk = desk
 	// The desk is closed first: hooks that still wait are denied before their files are

@@ -26,9 +26,10 @@ func runPath(id string) string { return api.Path("/runs/{}", id) }
 func newLs(a *command.App) *command.Command {
 	c := a.Listing("List runs, the newest first")
 	status := c.Flags().String("status", "", "only runs that are running, done or failed")
+	user := c.Flags().String("user", "", "only runs on behalf of this user: a name, an id or an e-mail")
 	limit := c.Flags().Int("limit", 20, "how many at the most")
 	c.RunE = func(c *command.Command, _ []string) error {
-		q := api.Query{"limit": *limit, "status": *status}
+		q := api.Query{"limit": *limit, "status": *status, "user": *user}
 		return command.Ask(c.Context(), a, api.Find("/runs", q), func(w output.Printer, page run.Page) {
 			rows := output.Rows(page.Runs, func(r run.Run) []string {
 				// A table has one line for each run.
@@ -75,6 +76,7 @@ func printRun(w output.Printer, r run.Run) {
 	line("folder", r.Dir)
 	line("prompt", r.Prompt)
 	line("opened", r.OpenedAt.Local().Format(time.DateTime)+" by "+r.OpenedBy)
+	line("for", r.User)
 	line("used", fmt.Sprintf("%s tokens, $%.4f", output.Thousands(r.Tokens), r.CostUSD))
 	line("stop", r.Stop)
 }

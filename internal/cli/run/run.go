@@ -10,6 +10,7 @@
 package run
 
 import (
+	"cmp"
 	"io"
 	"os"
 	"path/filepath"
@@ -28,8 +29,10 @@ import (
 type flags struct {
 	// unrecorded is --no-record; latest is --continue.
 	resume, dir, model string
+	user               string
 	latest, supervised bool
 	unrecorded         bool
+	offline            bool
 	budget             run.Budget
 }
 
@@ -54,7 +57,11 @@ func New(a *command.App) *command.Command {
 	c.Flags().BoolVar(&f.latest, "continue", false, "resume the most recent session of the engine")
 	c.Flags().StringVar(&f.dir, "cwd", "", "the folder to work in (default: the current one)")
 	c.Flags().StringVar(&f.model, "model", "", "the model for this run; for amp its mode")
+	c.Flags().StringVar(&f.user, "user", "",
+		"the user on whose behalf it runs: a name, an id or an e-mail (default: SIGNALBOX_USER, else the agent's owner)")
 	c.Flags().BoolVar(&f.supervised, "supervised", false, "ask the policy before each tool call; needs the server")
+	c.Flags().BoolVar(&f.offline, "offline", false,
+		"with --supervised: go on with what rules with on_unreachable allow while the server cannot be reached")
 	c.Flags().BoolVar(&f.unrecorded, "no-record", false, "do not record the run")
 	c.Flags().Float64Var(&f.budget.USD, "budget-usd", 0, "stop the run after this many dollars")
 	c.Flags().Int64Var(&f.budget.Tokens, "budget-tokens", 0, "stop the run after this many tokens")
@@ -99,6 +106,9 @@ func prepare(a *command.App, args []string, f flags, config *server.Config) (*ru
 	if f.supervised && f.unrecorded {
 		return nil, command.Usage("A supervised run is recorded: --supervised and --no-record do not go together.")
 	}
+	if f.offline && !f.supervised {
+		return nil, command.Usage("--offline goes with --supervised: other runs ask nobody.")
+	}
 	// On this machine the Unix socket says who asks; elsewhere only a key does.
 	if f.supervised && a.Elsewhere("") && os.Getenv("SIGNALBOX_KEY") == "" {
 		return nil, command.Usage(
@@ -123,7 +133,17 @@ func prepare(a *command.App, args []string, f flags, config *server.Config) (*ru
 	limits := process.DefaultLimits()
 	limits.Start = config.Runs.StartTimeout
 	return &runner{
-		App: a, record: !f.unrecorded, budget: f.budget,
+		App: a, record: !f.unrecorded, budget: f.budget, offline: f.offline,
+		user: cmp.Or(f.user, os.Getenv(process.UserVariable)), local: localAgent(config),
 		spec: process.Spec{Engine: e, Job: job, Limits: limits},
 	}, nil
+}
+
+// localAgent is the agent as which hooks of this user ask through the socket of this machine, "" where others than the
+// server's user may ask as well: then only the server knows.
+func localAgent(config *server.Config) string {
+	if config.Shared != "" {
+		return ""
+	}
+	return cmp.Or(config.Harness.SocketAgent, "local")
 }

@@ -9,6 +9,7 @@ import (
 
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
+	"signalbox/internal/cli/harness"
 	"signalbox/internal/cli/hook"
 	"signalbox/internal/fault"
 	"signalbox/internal/id"
@@ -16,6 +17,7 @@ import (
 	"signalbox/internal/run/engine"
 	"signalbox/internal/run/process"
 	"signalbox/internal/run/record"
+	"signalbox/internal/task"
 )
 
 // runner runs one run in this process: prepare or a supervisor makes it, and execute
@@ -28,7 +30,11 @@ type runner struct {
 	// run exists only in this process.
 	record bool
 	opened run.Run    // when it is recorded
+	user   string     // on whose behalf it is, "" if nobody has said
+	local  string     // the agent as which hooks on this machine ask
 	desk   *hook.Desk // of a supervised run
+	// offline says that the desk goes on with what rules allow while the server cannot be reached.
+	offline bool
 	// unasked is what the CLI has done without a decision, "" if nothing. Only the run's own goroutine uses it.
 	unasked string
 	server  record.Server
@@ -73,6 +79,7 @@ func (r *runner) open(ctx context.Context) error {
 		r.opened, err = r.server.Open(bounded, run.Request{
 			Engine: r.spec.Engine.Name, Prompt: j.Prompt, Dir: j.Dir, Resume: j.Resume.Value, Model: j.Override,
 			Budget: r.budget, Supervised: j.Supervised, Host: host, Recorded: true,
+			User: r.user, Agent: r.hooksAgent(bounded, cl), Delegation: os.Getenv(process.DelegationVariable),
 		})
 	}
 	if err == nil {
@@ -97,6 +104,28 @@ func (r *runner) open(ctx context.Context) error {
 	return nil
 }
 
+// hooksAgent is the agent as which the hooks of the run ask: that of the key in the environment for a server elsewhere,
+// and that of the socket on this machine. It is "" if nobody knows; then the run hands on nothing.
+func (r *runner) hooksAgent(ctx context.Context, cl *api.Client) string {
+	if !r.Elsewhere("") {
+		return r.local
+	}
+	key := harness.Key()
+	var me task.Me
+	if key == "" || cl.As(key).Call(ctx, api.Get("/amp/me"), &me) != nil {
+		return ""
+	}
+	return me.Agent
+}
+
+// token is that of what the run hands on to its hooks, "" for nothing.
+func (r *runner) token() string {
+	if r.opened.Handoff == nil {
+		return ""
+	}
+	return r.opened.Handoff.Token
+}
+
 // recording is where runs are recorded. The address is looked up for each call, since a
 // server that restarts may move.
 func recording(a *command.App, c *api.Client) record.Server {
@@ -116,6 +145,12 @@ func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usa
 		return last, "", err
 	}
 	defer unguard()
+	if r.user != "" {
+		r.spec.Env = append(r.spec.Env, process.UserVariable+"="+r.user)
+	}
+	if token := r.token(); token != "" {
+		r.spec.Env = append(r.spec.Env, process.DelegationVariable+"="+token)
+	}
 	// Claude Code can stop by itself at a cost, which is sooner than we can after an event.
 	r.spec.Job.MaxUSD = r.budget.USD
 	locks := process.UserLocks()

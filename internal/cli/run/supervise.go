@@ -18,6 +18,7 @@ import (
 	"signalbox/internal/cli/command"
 	"signalbox/internal/clock"
 	"signalbox/internal/fault"
+	"signalbox/internal/run"
 	"signalbox/internal/run/engine"
 	"signalbox/internal/run/process"
 	"signalbox/internal/server"
@@ -243,6 +244,11 @@ func (s *supervisor) watch(ctx context.Context, id string) error {
 	if err := cl.Call(ctx, api.Get("/runs/"+id), &r.opened); err != nil {
 		return err
 	}
+	var orders run.Orders
+	if err := cl.Call(ctx, api.Post("/runs/"+id+"/pulse", run.Pulse{Handoff: true}), &orders); err != nil {
+		return err
+	}
+	r.opened.Handoff = orders.Handoff
 	o := r.opened
 	e, err := engine.Find(o.Engine)
 	if err != nil {
@@ -250,7 +256,7 @@ func (s *supervisor) watch(ctx context.Context, id string) error {
 	}
 	limits := process.DefaultLimits()
 	limits.Start = loaded.Runs.StartTimeout
-	r.budget = o.Budget
+	r.budget, r.user = o.Budget, o.User
 	r.spec = process.Spec{ID: o.ID, Engine: e, Limits: limits, Listed: true, Job: engine.Job{
 		Prompt: o.Prompt, Dir: o.Dir, Override: o.Model, Supervised: o.Supervised, Settings: loaded.Runs.Engines[e.Name],
 		Resume: engine.Resume{Engine: e.Name, Value: o.Resume},

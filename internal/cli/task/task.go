@@ -66,10 +66,11 @@ type commands struct{ Caller }
 func (t *commands) newLs() *command.Command {
 	c := t.Listing("List tasks, most recently changed first")
 	status := c.Flags().String("status", "", "only tasks of this status, such as executing or suspended")
+	user := c.Flags().String("user", "", "only tasks on behalf of this user, for operators: a name, an id or an e-mail")
 	limit := c.Flags().Int("limit", 100, "how many at the most")
 	c.RunE = func(c *command.Command, _ []string) error {
 		// The server orders, filters and counts; nothing is sorted here.
-		q := api.Query{"status": *status, "limit": *limit}
+		q := api.Query{"status": *status, "limit": *limit, "user": *user}
 		return command.Ask(c.Context(), t, api.Find("/amp/tasks", q), func(w output.Printer, page task.Page) {
 			rows := output.Rows(page.Tasks, func(r amp.Record) []string {
 				return []string{

@@ -2,6 +2,7 @@ package task
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,8 @@ import (
 	"signalbox/internal/cli/command"
 	"signalbox/internal/clock"
 	"signalbox/internal/fault"
+	"signalbox/internal/run/process"
+	"signalbox/internal/task"
 	"signalbox/internal/task/amp"
 	"signalbox/internal/wire"
 )
@@ -27,11 +30,11 @@ func (t *commands) newWork() *command.Command {
 	c := &command.Command{
 		Use: "work ROLE -- COMMAND [ARGUMENT...]", Short: "Run a command for each message to a role, and keep its deadlines",
 		Long: "Waits for messages to the role and runs the command for each, with the message as JSON\n" +
-			"on standard input. The message is acknowledged when the command has started, heartbeats\n" +
+			"on standard input. The message is acknowledged when the command is about to start, heartbeats\n" +
 			"are sent while it lives, and if it fails that is escalated. It is stopped when the " +
 			"task\nis held, ended, or given to another.\n\n" +
 			"The command sends its answer itself, such as with `signalbox tasks result`. It finds\n" +
-			"SIGNALBOX_TASK, SIGNALBOX_MESSAGE, SIGNALBOX_SERVER and SIGNALBOX_TOKEN in its\nenvironment.",
+			"SIGNALBOX_TASK, SIGNALBOX_MESSAGE, SIGNALBOX_SERVER and SIGNALBOX_TOKEN in its\nenvironment, and in SIGNALBOX_DELEGATION the token of what was handed to the executor.",
 		Example: "  signalbox tasks work executor --key rs-amp-… -- codex exec -",
 		Args:    command.AtLeast(2, "a role, and a command after --"),
 	}
@@ -98,12 +101,12 @@ type stopped struct{ why string }
 
 func (s stopped) Error() string { return s.why }
 
-// handle runs the command for one message. The order matters: the command is started first and
-// then acknowledged, because an ack means "received and begun" (R-109). If the ack is refused,
-// such as by another agent's lease, the command is stopped again.
+// handle runs the command for one message. An ack means "received and begun" (R-109), and an executor
+// hears with its answer what was handed to it, so it is sent right before the command starts: once the
+// command was found. If the ack is refused, such as by another agent's lease, nothing is started.
 //
 // On cancellation the command gets SIGTERM, and ten seconds later SIGKILL.
-func (w *worker) handle(ctx context.Context, m amp.Stored) {
+func (w *worker) handle(ctx context.Context, m task.Waiting) {
 	var head amp.Message
 	if err := wire.UnmarshalPart(m.Message, &head); err != nil {
 		w.Err.Print("a message cannot be read: %v", err)
@@ -131,17 +134,25 @@ func (w *worker) handle(ctx context.Context, m amp.Stored) {
 	// A command whose children keep its output open must not hang the worker.
 	cmd.WaitDelay = 10 * time.Second
 	// The message was not acknowledged, so another worker may do better. The admin should know.
-	if err := cmd.Start(); err != nil {
+	unstarted := func(err error) {
 		w.escalate(ctx, head.TaskID, fmt.Sprintf("The command for %s could not be started: %v", head.MsgID, err))
 		w.pause(ctx)
+	}
+	if cmd.Err != nil {
+		unstarted(cmd.Err)
 		return
 	}
 	answer, err := w.Ack(ctx, head.MsgID, map[string]any{})
 	if err != nil {
-		stop(stopped{"the message could not be acknowledged"})
-		_ = cmd.Wait()
 		w.Err.Print("%s: %v", head.MsgID, err)
 		w.pause(ctx)
+		return
+	}
+	if handed := cmp.Or(answer.Handoff, m.Handoff); handed != nil {
+		cmd.Env = append(cmd.Env, process.DelegationVariable+"="+handed.Token)
+	}
+	if err := cmd.Start(); err != nil {
+		unstarted(err)
 		return
 	}
 	w.Err.Print("%s: working", head.MsgID)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"signalbox/internal/behalf"
 	"signalbox/internal/fault"
 	"signalbox/internal/wire"
 )
@@ -18,6 +19,7 @@ const (
 	MaxText    = 64 << 10  // bytes
 	maxContext = 256 << 10 // bytes
 	maxType    = 64
+	maxToken   = 512
 )
 
 // priorities are the values of priority.
@@ -42,6 +44,11 @@ type Draft struct {
 	ExpiresAt  time.Time
 	ClientID   string // the id that the client made (MSG-27)
 	Request    string // SHA-256 of the request, in hex
+	// Named is for whom the sender says it writes: payload.context.user, which is signed and delivered, and
+	// options.delegation, which is the server's alone.
+	Named behalf.Named
+	// Handoff is what the message hands on to its recipient, options.handoff, which is the server's too; nil if absent.
+	Handoff wire.Raw
 }
 
 // ReadDraft reads a request to route a message in either of its two shapes (MSG-26): flat, or an
@@ -79,6 +86,10 @@ func ReadDraft(body []byte) (*Draft, error) {
 		if receipt := options.Flag("receipt"); receipt != nil {
 			o.Receipt = *receipt
 		}
+		o.Named.Claim.Token = options.Text("delegation", maxToken)
+		if handoff, there := options.Get("handoff"); there {
+			o.Handoff = handoff
+		}
 		outer.Join(options)
 	}
 	o.readPayload(outer)
@@ -109,6 +120,8 @@ func (o *Draft) readPayload(f *Fields) {
 			p.Fail("context", "should be an object.")
 		case len(context) > maxContext:
 			p.FailLong("context", maxContext, "should have at most %d bytes, and has %d.", maxContext, len(context))
+		default:
+			o.Named = o.Named.Or(behalf.In(context))
 		}
 	}
 	if list, ok := p.Get("attachments"); ok {
@@ -116,6 +129,10 @@ func (o *Draft) readPayload(f *Fields) {
 		if list.Kind() != '[' {
 			p.Fail("attachments", "should be a list.")
 		}
+	}
+	// A payload is delivered and stored byte for byte, so that a token in it would be known to others.
+	if behalf.HasToken(raw) {
+		p.Fail("context", "should not hold the token of a handoff, which the recipient would see. Send it as options.delegation.")
 	}
 	f.Join(p)
 	if f.Err == nil && len(raw) > MaxPayload {

@@ -186,8 +186,8 @@ type Query struct {
 func (d *Directory) List(ctx context.Context, who roster.Identity, q Query) (AgentList, error) {
 	out := AgentList{Agents: []Listed{}}
 	if tenant := strings.ToLower(q.Tenant); tenant != "" && tenant != who.Workspace {
-		return out, fault.New(fault.TenantDenied, "You may list the agents of %q, which is your own tenant.",
-			who.Workspace).About("tenant")
+		return out, who.RefusedWorkspace(fault.New(fault.TenantDenied,
+			"You may list the agents of %q, which is your own tenant.", who.Workspace).About("tenant"))
 	}
 	// Addresses are lower case; aliases may not be.
 	search, last := strings.ToLower(q.Search), ""

@@ -136,8 +136,8 @@ func (d *Directory) checkMayRegister(by roster.Identity, n *newcomer) error {
 			n.tenant = by.Workspace
 		}
 		if n.tenant != by.Workspace {
-			return fault.New(fault.TenantDenied, "This key is for the tenant %q. Leave tenant out, or use a key of %q.",
-				by.Workspace, n.tenant).About("tenant")
+			return by.RefusedWorkspace(fault.New(fault.TenantDenied,
+				"This key is for the tenant %q. Leave tenant out, or use a key of %q.", by.Workspace, n.tenant).About("tenant"))
 		}
 		return nil
 	case by.Kind == roster.HolderOperator:

@@ -24,6 +24,7 @@ import (
 	"signalbox/internal/mail"
 	"signalbox/internal/mail/amp"
 	"signalbox/internal/mail/directory"
+	"signalbox/internal/mail/federation"
 	"signalbox/internal/protocol"
 	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/roster"
@@ -118,7 +119,7 @@ func (n *Node) handler(stopping context.Context) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// Any prefix works here too (MSG-1).
-		r.URL.Path = mail.RequestPath(r)
+		r.URL.Path = federation.RequestPath(r)
 		mux.ServeHTTP(w, r)
 	})
 }

@@ -263,3 +263,15 @@ func (r *Reader) List(n *yaml.Node, name, form string) []*yaml.Node {
 	}
 	return n.Content
 }
+
+// Version checks that the version of the language is 1, the only one so far.
+func (r *Reader) Version(doc *yaml.Node, f Fields) {
+	n, ok := f["version"]
+	if !ok {
+		r.Add(At(doc), `Begin with "version: 1".`, "The version is missing.")
+		return
+	}
+	if v, ok := r.Scalar(n, "version", "Write version: 1.", "!!int"); ok && v != "1" {
+		r.Add(At(n), "Write version: 1.", "Version %s is not known.", v)
+	}
+}

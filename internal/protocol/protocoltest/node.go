@@ -13,10 +13,12 @@ import (
 	"time"
 
 	"signalbox/internal/alarm"
+	"signalbox/internal/behalf"
 	"signalbox/internal/clock"
 	"signalbox/internal/counter"
 	"signalbox/internal/deliver"
 	"signalbox/internal/gate"
+	"signalbox/internal/handoff"
 	"signalbox/internal/ledger"
 	"signalbox/internal/ledger/ledgertest"
 	"signalbox/internal/passkey"
@@ -61,6 +63,8 @@ func New(t testing.TB, address string, on On) *Node {
 		{Migrations: clock.Migrations, Projection: clock.Projection()},
 		{Migrations: roster.Migrations, Projection: roster.Projection()},
 		{Migrations: alarm.Migrations, Projection: alarm.Projection()},
+		{Migrations: handoff.Migrations, Projection: handoff.Projection()},
+		{Migrations: behalf.Migrations},
 		{Migrations: rulebook.Migrations, Projection: rulebook.Projection()},
 		{Migrations: passkey.Migrations, Projection: passkey.Projection()},
 		{Migrations: gate.Migrations, Projection: gate.Projection()},
@@ -77,7 +81,11 @@ func New(t testing.TB, address string, on On) *Node {
 	c.Alarms = alarm.New(c.DB, c.Ledger)
 	readers := gate.Readers()
 	maps.Copy(readers, on.Readers)
-	c.Book = rulebook.New(c.DB, c.Ledger, c.Roster, c.Now, c.Log, readers)
+	c.Handoffs = handoff.New(handoff.Options{
+		DB: c.DB, Ledger: c.Ledger, Roster: c.Roster, Now: c.Now, Key: c.Derive("handoff"),
+	})
+	c.Book = rulebook.New(c.DB, c.Ledger, c.Roster, c.Handoffs, c.Now, c.Log, readers)
+	c.Behalf = behalf.New(c.DB, c.Ledger, c.Roster)
 	c.Gates = gate.New(c.DB, c.Ledger, c.Roster, c.Log)
 	// Short times, so that a test of retries takes moments, but a timeout that a busy
 	// machine does not reach.
@@ -114,7 +122,7 @@ func (c *Node) Start(service protocol.Service) {
 	all := c.Gates.Handlers()
 	maps.Copy(all, service.Timers())
 	timers := clock.New(c.DB, c.Ledger, c.Now, c.Log, all)
-	c.base.Run(c.Roster.Run, c.Book.Run, timers.Run, c.Outbox.Run, service.Run)
+	c.base.Run(c.Roster.Run, c.Handoffs.Run, c.Book.Run, c.Behalf.Run, timers.Run, c.Outbox.Run, service.Run)
 	c.Stop = c.base.Stop
 	c.must(c.Roster.Bootstrap(c.T.Context()))
 	c.must(c.Book.Bootstrap(c.T.Context()))

@@ -154,7 +154,7 @@ func (b *Bridge) startRun(ctx context.Context, who roster.Identity, m telegram.S
 
 // cancelRun stops the run whose message was replied to.
 func (b *Bridge) cancelRun(ctx context.Context, who roster.Identity, m telegram.Said) error {
-	page, err := b.Runs.List(ctx, string(run.Running), "", wire.MaxPage)
+	page, err := b.Runs.List(ctx, run.Filter{Status: string(run.Running)}, "", wire.MaxPage)
 	if err != nil {
 		return err
 	}

@@ -44,12 +44,17 @@ func matches(name string) func(string) bool {
 	}
 }
 
+// personal are the variables of Signalbox that a person's run keeps: where hooks find the server, and for whom they ask.
+var personal = []string{
+	"SIGNALBOX_DATA", "SIGNALBOX_SERVER", "SIGNALBOX_KEY", "SIGNALBOX_USER", "SIGNALBOX_DELEGATION",
+}
+
 // Personal is the environment of a person whose run it is, without what is Signalbox's but for how hooks
-// find their server: an operator's token would let the agent approve its own gates.
+// find their server, and for whom they ask: an operator's token would let the agent approve its own gates.
 func Personal(all []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(variable string) bool {
 		name, _, _ := strings.Cut(variable, "=")
-		kept := name == "SIGNALBOX_DATA" || name == "SIGNALBOX_SERVER" || name == "SIGNALBOX_KEY"
+		kept := slices.Contains(personal, name)
 		return strings.HasPrefix(name, ownPrefix) && !kept
 	})
 }

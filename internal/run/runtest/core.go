@@ -6,6 +6,7 @@ import (
 
 	"signalbox/internal/clock"
 	"signalbox/internal/gate"
+	"signalbox/internal/handoff"
 	"signalbox/internal/ledger/ledgertest"
 	"signalbox/internal/passkey"
 	"signalbox/internal/protocol"
@@ -23,11 +24,13 @@ func Open(t testing.TB, address string) (*ledgertest.Node, protocol.Core) {
 		{Migrations: roster.Migrations, Projection: roster.Projection()},
 		{Migrations: passkey.Migrations, Projection: passkey.Projection()},
 		{Migrations: gate.Migrations, Projection: gate.Projection()},
+		{Migrations: handoff.Migrations, Projection: handoff.Projection()},
 		{Migrations: run.Migrations, Projection: run.Projection()},
 	})
 	log := slog.New(slog.DiscardHandler)
 	agents := roster.New(roster.Options{DB: n.DB, Ledger: n.Ledger, Now: n.Now, Log: log})
 	return n, protocol.Core{
-		DB: n.DB, Ledger: n.Ledger, Gates: gate.New(n.DB, n.Ledger, agents, log), Now: n.Now, Log: log,
+		DB: n.DB, Ledger: n.Ledger, Roster: agents,
+		Handoffs: handoff.New(handoff.Options{DB: n.DB, Ledger: n.Ledger, Roster: agents, Now: n.Now, Key: []byte("key")}), Gates: gate.New(n.DB, n.Ledger, agents, log), Now: n.Now, Log: log,
 	}
 }

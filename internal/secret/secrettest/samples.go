@@ -56,6 +56,7 @@ func Samples() []Sample {
 	add := func(s ...Sample) { all = append(all, s...) }
 
 	add(bare("signalbox-agent-key", "rs-"+"amp-"+Lower(32), "amp_"+"live_sk_"+Hexes(64))...)
+	add(bare("signalbox-handoff-token", "ho"+"f_"+Lower(40))...)
 	add(bare("signalbox-operator-token", "sbx_"+"op_"+Lower(40))...)
 	add(bare("signalbox-owner-key", "uk_"+Lower(40))...)
 	add(bare("signalbox-invite", "inv_"+Lower(32))...)

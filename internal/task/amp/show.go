@@ -39,6 +39,8 @@ type Record struct {
 	Waits     string             `json:"x_waits_for"` // why nothing happens, in a sentence
 	Workspace string             `json:"x_workspace"`
 	Messages  []Stored           `json:"x_messages,omitempty"`
+	User      string             `json:"x_user,omitempty"`         // the id of who it is on behalf of
+	Claimed   string             `json:"x_user_claimed,omitempty"` // whom its first document named without proof
 }
 
 // SubtaskRecord is a subtask in a Record.
@@ -98,7 +100,7 @@ func (t *Task) Show(workspace string) Record {
 		Last: maybe(t.Last), UpdatedAt: moment(t.Updated),
 		Repo: t.Repo, Branch: t.Branch, Criteria: t.Criteria, Open: t.Open, Awaiting: []AwaitedRecord{},
 		Beats: map[Role]time.Time{}, Seats: t.Seats, CI: t.CI,
-		Plans: t.Plans, Waits: t.waitsFor(), Workspace: workspace,
+		Plans: t.Plans, Waits: t.waitsFor(), Workspace: workspace, User: t.User, Claimed: t.Claimed,
 	}
 	for _, s := range t.Subtasks {
 		r.Subtasks[s.ID] = SubtaskRecord{s.State, s.Dispatch, maybe(s.Result), maybe(s.Verdict), maybe(s.Commit)}

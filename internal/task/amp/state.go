@@ -180,6 +180,9 @@ type Task struct {
 	// The last message that was accepted, other than escalations (R-506).
 	Last    string `json:"last_successful_msg_id,omitzero"`
 	Updated int64  `json:"updated_at"`
+	// On whose behalf the task is, from its first document on.
+	User    string `json:"user,omitzero"`         // their id
+	Claimed string `json:"user_claimed,omitzero"` // whom that document named, if that is not proved
 }
 
 // clone copies a task so that a step can change it. Slices, maps and Held are copied too: the

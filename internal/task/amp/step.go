@@ -40,6 +40,9 @@ type World struct {
 	// ByRisk replays an entry of version 0.1, in which an approval covered a risk and no content.
 	ByRisk bool
 	Git    *GitFacts
+	// User and Claimed are for whom a task is that begins with this input: the id of a user, and whom its first document
+	// names without proof.
+	User, Claimed string
 }
 
 // GitFacts are what a look at the repository has shown. Problems refuse the message; nil facts
@@ -98,7 +101,7 @@ type step struct {
 // begin prepares a step on a task, or on a new one if t is nil. writer is the role whose write
 // this is, "" if it is nobody's sign of life.
 func (p Policy) begin(t *Task, id string, w World, writer Role) *step {
-	next := &Task{ID: id, Phase: Planning}
+	next := &Task{ID: id, Phase: Planning, User: w.User, Claimed: w.Claimed}
 	if t != nil {
 		next = t.clone()
 	}

@@ -1,0 +1,34 @@
+package mcp
+
+import (
+	"net/http"
+
+	"github.com/modelcontextprotocol/go-sdk/auth"
+	"github.com/modelcontextprotocol/go-sdk/oauthex"
+)
+
+// Path is where the tools are.
+const Path = "/mcp"
+
+// ResourcePath is where clients find out which issuers they can get a token from (RFC 9728). There are two, since
+// clients ask for the metadata of the server or of the path.
+const ResourcePath = "/.well-known/oauth-protected-resource"
+
+// Resource answers with the metadata of the tools as a protected resource: the issuers of tokens that are taken in
+// place of an agent's key. base is the address of the server.
+func Resource(base string, issuers []string) http.Handler {
+	return auth.ProtectedResourceMetadataHandler(&oauthex.ProtectedResourceMetadata{
+		Resource: base + Path, AuthorizationServers: issuers, BearerMethodsSupported: []string{"header"},
+		ResourceName: "Signalbox",
+	})
+}
+
+// Challenge is the WWW-Authenticate header of a refused call, which leads a client to the metadata. invalid says that
+// the call had a token, and not a good one.
+func Challenge(base string, invalid bool) string {
+	text := `Bearer resource_metadata="` + base + ResourcePath + Path + `"`
+	if invalid {
+		text += `, error="invalid_token"`
+	}
+	return text
+}

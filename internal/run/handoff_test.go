@@ -1,0 +1,162 @@
+package run_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"signalbox/internal/behalf"
+	"signalbox/internal/fault"
+	"signalbox/internal/handoff"
+	"signalbox/internal/policy"
+	"signalbox/internal/protocol/protocoltest"
+	"signalbox/internal/roster"
+	"signalbox/internal/run"
+	"signalbox/internal/store/storetest"
+	"signalbox/internal/wire"
+)
+
+// handing is a node whose runs hand work on.
+type handing struct {
+	*protocoltest.Node
+	runs         *run.Runs
+	local, other roster.Identity
+	operator     roster.Identity
+}
+
+func eachHanding(t *testing.T, test func(t *testing.T, n *handing)) {
+	t.Helper()
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := &handing{Node: protocoltest.New(t, address, protocoltest.On{Protocol: run.Protocol()})}
+		n.runs = run.New(n.Core, run.Options{
+			HooksOf: func(ctx context.Context, workspace, named string) (roster.Identity, error) {
+				return n.Roster.ByID(ctx, workspace, named)
+			},
+		})
+		n.Start(n.runs)
+		n.local, n.other, n.operator = n.Agent("local"), n.Agent("other"), n.Operator("kim")
+		n.Apply("tools: {send: [mail.send], pay: [money.pay]}")
+		_, _, err := n.Roster.AddUser(t.Context(), roster.Identity{Role: roster.Admin},
+			roster.NewUser{Name: "alice", Scopes: &[]string{"mail.send"}})
+		n.must(err)
+		test(t, n)
+	})
+}
+
+func (n *handing) must(err error) {
+	n.T.Helper()
+	if err != nil {
+		n.T.Fatal(err)
+	}
+}
+
+func (n *handing) open(r run.Request) run.Run {
+	n.T.Helper()
+	r.Engine, r.Prompt, r.Recorded = "amp", "fix it", true
+	opened, err := n.runs.Open(n.T.Context(), n.operator, r)
+	n.must(err)
+	return opened
+}
+
+// want checks which rule decides about a tool of an agent that shows a token.
+func (n *handing) want(rule string, who roster.Identity, tool, token string) policy.Delegation {
+	n.T.Helper()
+	d := n.Book.Decide(n.T.Context(), who, policy.Event{
+		Point: policy.OnAction, Tool: tool, Session: "s", Claim: policy.Claim{Token: token},
+	})
+	if d.Rule != rule {
+		n.T.Errorf("%s of %s: %s by %s (%s), want %s", tool, who.Name, d.Action, d.Rule, d.Reason, rule)
+	}
+	return d.Record.Delegation
+}
+
+func TestARunHandsItsWorkOnToItsHooks(t *testing.T) {
+	eachHanding(t, func(t *testing.T, n *handing) {
+		if silent := n.open(run.Request{}); silent.Handoff != nil {
+			t.Error("a run without hooks hands something on")
+		}
+		r := n.open(run.Request{Agent: "local", User: "alice"})
+		if r.Handoff == nil {
+			t.Fatal("nothing was handed on")
+		}
+		token := r.Handoff.Token
+		if got := n.want("default", n.local, "send", token); got.Work != r.ID || got.From != "operator:kim" || got.Depth != 0 {
+			t.Errorf("%+v", got)
+		}
+		n.want(policy.ScopesRule, n.local, "pay", token)
+		n.want(policy.HandoffRule, n.other, "send", token)
+		if got := n.want("default", n.local, "send", ""); !got.Unverified {
+			t.Errorf("narrowing that is left out goes unnoticed: %+v", got)
+		}
+		// Readers do not get it, and a supervisor that asks does.
+		shown, err := n.runs.Get(t.Context(), r.ID)
+		n.must(err)
+		if shown.Handoff != nil {
+			t.Error("everybody who reads the run gets the token")
+		}
+		o, err := n.runs.Wait(t.Context(), r.ID, run.Pulse{Handoff: true}, 0)
+		n.must(err)
+		if o.Handoff == nil || *o.Handoff != *r.Handoff {
+			t.Errorf("%+v", o)
+		}
+		// A run inside of a run is under it, and ends with it.
+		inner := n.open(run.Request{Agent: "other", Delegation: token})
+		if got := n.want("default", n.other, "send", inner.Handoff.Token); got.Depth != 1 || got.Root != "operator:kim" {
+			t.Errorf("%+v", got)
+		}
+		n.want(policy.ScopesRule, n.other, "pay", inner.Handoff.Token)
+		_, err = n.runs.Report(t.Context(), n.operator, r.ID, run.Report{From: 1, Events: entries(1, started, completed)})
+		n.must(err)
+		n.want(policy.HandoffRule, n.local, "send", token)
+		n.want(policy.HandoffRule, n.other, "send", inner.Handoff.Token)
+		left, _, err := n.Handoffs.List(t.Context(), handoff.Filter{Work: r.ID}, wire.Paging{Limit: 10})
+		if err != nil || len(left) != 0 {
+			t.Errorf("%+v %v", left, err)
+		}
+		for _, e := range n.Entries() {
+			if behalf.HasToken(e.Body) {
+				t.Errorf("entry %d (%s) holds a token", e.Seq, e.Kind)
+			}
+		}
+		n.WantClean()
+	})
+}
+
+func TestARunUnderAForgedHandoffIsRefused(t *testing.T) {
+	eachHanding(t, func(t *testing.T, n *handing) {
+		r := n.open(run.Request{Agent: "local", User: "alice"})
+		for name, bad := range map[string]run.Request{
+			"a forged token": {Delegation: "hof_00000000000000000000000000_forged"},
+			"another user":   {Delegation: r.Handoff.Token, User: "kim"},
+			"no such agent":  {Agent: "nobody"},
+		} {
+			bad.Engine, bad.Prompt, bad.Recorded = "amp", "fix it", true
+			before := len(n.Entries("run.opened"))
+			_, err := n.runs.Open(t.Context(), n.operator, bad)
+			if err == nil || len(n.Entries("run.opened")) != before {
+				t.Errorf("%s: %v", name, err)
+			}
+			if bad.User == "" && bad.Agent == "" && !fault.Is(err, fault.Forbidden) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if err != nil && strings.Contains(err.Error(), r.Handoff.Token) {
+				t.Errorf("%s: the error repeats the token", name)
+			}
+		}
+	})
+}
+
+// Under the handoff of a run a call is in the background, although nothing in it says so.
+func TestWhatARunDoesIsInTheBackground(t *testing.T) {
+	eachHanding(t, func(t *testing.T, n *handing) {
+		token := n.open(run.Request{Agent: "local", User: "alice"}).Handoff.Token
+		for claim, want := range map[string]policy.Tier{token: policy.Background, "": policy.Interactive} {
+			d := n.Book.Decide(t.Context(), n.local, policy.Event{
+				Point: policy.OnAction, Tool: "look", Session: "s", Tier: policy.Interactive, Claim: policy.Claim{Token: claim},
+			})
+			if d.Record.Tier != want || d.Record.Event.Tier != want {
+				t.Errorf("with %q: %s", claim, d.Record.Tier)
+			}
+		}
+	})
+}
