@@ -18,7 +18,7 @@ const (
 var (
 	core = []string{
 		"fault", "wire", "id", "address", "store", "ledger", "clock", "proc", "scope", "recall", "refusal", "oidc", "roster",
-		"alarm", "kin", "passkey", "secret", "show", "facts", "policy", "behalf", "handoff", "rulebook", "delegate", "gate",
+		"alarm", "price", "kin", "passkey", "secret", "show", "facts", "policy", "behalf", "handoff", "rulebook", "delegate", "gate",
 		"counter", "deliver", "notify", "blob", "protocol",
 	}
 	protocols = readProtocols(os.DirFS(root))
