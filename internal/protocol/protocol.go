@@ -24,6 +24,7 @@ import (
 	"signalbox/internal/handoff"
 	"signalbox/internal/kin"
 	"signalbox/internal/ledger"
+	"signalbox/internal/price"
 	"signalbox/internal/refusal"
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
@@ -41,6 +42,7 @@ type Core struct {
 	// Handoffs are work that agents hand on.
 	Handoffs *handoff.Handoffs
 	Alarms   *alarm.Alarms
+	Prices   *price.Prices // what models cost
 	Kin      *kin.Kin // nil in tests without processes
 	Book     *rulebook.Book
 	Behalf   *behalf.Index

@@ -109,9 +109,6 @@ func open(t testing.TB, address string, options ...func(*proxy.Options)) *node {
 	o := proxy.Options{
 		VaultKey:  []byte(strings.Repeat("k", 32)),
 		Upstreams: map[string]string{proxy.Anthropic: n.provider.URL, proxy.OpenAI: n.provider.URL},
-		Price: func(model string, in, out, _, _ int64) (int64, bool) {
-			return in*3000 + out*15000, model == "claude-sonnet-4-6"
-		},
 		Webhook: func(string) (string, int) {
 			if hook := n.hook.Load(); hook != nil {
 				return *hook, 0

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"context"
-	"regexp"
 	"sync"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/policy"
+	"signalbox/internal/price"
 	"signalbox/internal/proxy/form"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/wire"
@@ -67,7 +67,9 @@ func (x *exchange) recordCall(about form.Facts) {
 	u := about.Usage
 	n.Input, n.Output, n.CacheRead, n.CacheWrite = u.Input, u.Output, u.CacheRead, u.CacheWrite
 	if u != (form.Usage{}) && x.kind != "" { // a stored reply was counted when it was made
-		n.CostNano, n.Priced = x.p.price(n.Model, x.q.model, u)
+		cost := x.p.core.Prices.Cost(x.provider, n.Model,
+			price.Usage{Input: u.Input, Output: u.Output, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite})
+		n.CostNano, n.Priced = cost.Nanos, !cost.Unpriced()
 	}
 	one := *n
 	x.p.recorder.add(x, &one)
@@ -76,24 +78,6 @@ func (x *exchange) recordCall(about form.Facts) {
 		x.p.keepThread(x, about.ID)
 	}
 }
-
-// price is what tokens cost: by the model that answered, else by the one that was asked for, else by
-// the one that answered without the date in its name.
-func (p *Proxy) price(answered, asked string, u form.Usage) (int64, bool) {
-	for _, name := range []func() string{
-		func() string { return answered },
-		func() string { return asked },
-		func() string { return dated.ReplaceAllString(answered, "") },
-	} {
-		if nano, known := p.Price(name(), u.Input, u.Output, u.CacheRead, u.CacheWrite); known {
-			return nano, true
-		}
-	}
-	return 0, false
-}
-
-// dated is the day at the end of a model's full name, which price lists leave out.
-var dated = regexp.MustCompile(`-\d{4}-?\d{2}-?\d{2}$`)
 
 // maxQueued is how many records may wait to be written. While there are more, calls are refused: no
 // call is carried that cannot be recorded (PRX-47).

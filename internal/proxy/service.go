@@ -37,8 +37,6 @@ func Protocol() protocol.Protocol {
 type Options struct {
 	VaultKey  []byte            // encrypts the vault; at least 32 random bytes
 	Upstreams map[string]string // the address of each provider, without /v1
-	// Price is what tokens of a model cost, in nano-dollars; false if it is not known.
-	Price func(model string, input, output, cacheRead, cacheWrite int64) (int64, bool)
 	// Webhook is the address that an agent's decisions are sent to, "" for none, and the
 	// generation of the secret that signs them.
 	Webhook func(agentID string) (target string, generation int)

@@ -185,7 +185,6 @@ func TestBudgetsStopRunsAndAreDurable(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		limits := func(o *run.Options) {
 			o.Daily = run.Budget{Tokens: 1000, USD: 5}
-			o.Price = func(_ string, t engine.Tokens) (int64, bool) { return t.Input * 1e6, true } // 0.1 cent a token
 		}
 		n := start(t, address, limits)
 		a := n.open(run.Request{Budget: run.Budget{Tokens: 300}})

@@ -15,6 +15,7 @@ import (
 	"signalbox/internal/handoff"
 	"signalbox/internal/id"
 	"signalbox/internal/ledger"
+	"signalbox/internal/price"
 	"signalbox/internal/protocol"
 	"signalbox/internal/roster"
 	"signalbox/internal/run/engine"
@@ -35,9 +36,6 @@ func Protocol() protocol.Protocol {
 // Options are what an operator sets, and what runs need from the server. They do not
 // change after New.
 type Options struct {
-	// Price is what tokens of a model cost, in nano-dollars; false if the price is not
-	// known.
-	Price  func(model string, t engine.Tokens) (nanos int64, known bool)
 	Budget Budget // the most a run may use; 0 is no limit
 	Daily  Budget // the most the runs of a workspace may use in a day
 	// Folders are where the server may start runs, with all folders below. Empty means that
@@ -344,11 +342,10 @@ func (s *Runs) cost(model string, u engine.Usage) int64 {
 	if u.CostUSD != nil {
 		return nanos(min(max(*u.CostUSD, 0), maxUSD))
 	}
-	if s.Price == nil {
-		return 0
-	}
-	n, _ := s.Price(model, u.Apart())
-	return n
+	t := u.Apart()
+	return s.core.Prices.Cost("", model, price.Usage{
+		Input: t.Input, Output: t.Output, CacheRead: t.CacheRead, CacheWrite: t.CacheWrite,
+	}).Nanos
 }
 
 // Cancel orders a run to stop. The supervisor hears it with its next report or pulse,

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"signalbox/internal/gate"
+	"signalbox/internal/price"
 	"signalbox/internal/roster"
 	"signalbox/internal/signal"
 	"signalbox/internal/testbed"
@@ -216,7 +217,7 @@ func TestAgentsSeeWhichRulesTheyMeetAndTheirWebhook(t *testing.T) {
 		a.amp(400, "POST /amp/signal", fmt.Sprintf(payload, "http://127.0.0.2:9/other"), nil) // not a host that is registered
 		a.amp(200, "POST /amp/signal", fmt.Sprintf(payload, "http://127.0.0.1:9/other"), nil)
 
-		var table signal.PriceTable
+		var table price.Listed
 		b.ops(200, "PUT /ops/pricing",
 			`{"models":[{"model":"m","input":2,"output":4},{"model":"m","input":1,"output":2,"from":"2030-01-01"}]}`, &table)
 		if table.Version != 1 {

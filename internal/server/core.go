@@ -29,6 +29,7 @@ import (
 	"signalbox/internal/notify"
 	"signalbox/internal/oidc"
 	"signalbox/internal/passkey"
+	"signalbox/internal/price"
 	"signalbox/internal/protocol"
 	"signalbox/internal/refusal"
 	"signalbox/internal/roster"
@@ -48,6 +49,7 @@ func Migrations(more ...protocol.Protocol) []store.Migrations {
 		clock.Migrations,
 		roster.Migrations,
 		alarm.Migrations,
+		price.Migrations,
 		passkey.Migrations,
 		handoff.Migrations,
 		behalf.Migrations,
@@ -67,6 +69,7 @@ func Projections(more ...protocol.Protocol) []ledger.Projection {
 		clock.Projection(),
 		roster.Projection(),
 		alarm.Projection(),
+		price.Projection(),
 		kin.Projection(),
 		passkey.Projection(),
 		handoff.Projection(),
@@ -148,6 +151,9 @@ func (c *core) open(ctx context.Context, config *Config, more []protocol.Protoco
 		PerAgent: config.PerAgent, Tokens: oidc.New(config.UserIssuers, c.Now, c.Log),
 	})
 	c.Alarms = alarm.New(c.DB, c.Ledger)
+	if c.Prices, err = price.New(c.DB, c.Ledger, c.Now, c.Log); err != nil {
+		return err
+	}
 	c.Kin = kin.New(kin.Options{
 		Ledger: c.Ledger, Roster: c.Roster, Alarms: c.Alarms, Log: c.Log, Watch: c.watched(config, more),
 	})
@@ -226,7 +232,7 @@ func keyFile(c *Config, name string) ([]byte, error) {
 // stop the others: a dashboard without counters is better than none.
 func (c *core) run(ctx context.Context) error {
 	running := []func(context.Context) error{
-		c.Roster.Run, c.Handoffs.Run, c.Refusals.Run, c.Book.Run, c.timers.Run, c.Outbox.Run, c.notifier.Run,
+		c.Roster.Run, c.Prices.Run, c.Handoffs.Run, c.Refusals.Run, c.Book.Run, c.timers.Run, c.Outbox.Run, c.notifier.Run,
 		c.Behalf.Run, c.counters.Run, c.web.Run, c.taskMail.run, c.Kin.Run,
 	}
 	for _, s := range c.opened {
@@ -249,6 +255,7 @@ func (c *core) routes() []wire.Route {
 		c.Behalf.Routes(),
 		c.Roster.Routes(),
 		c.Alarms.Routes(),
+		c.Prices.Routes(),
 		c.Kin.Routes(),
 		c.Handoffs.Routes(),
 		delegate.New(c.Ledger, c.Book, c.Handoffs).Routes(),

@@ -67,7 +67,7 @@ func proxySettings() (all []Setting) {
 // same file. If it is lost, the providers' keys have to be set again.
 const VaultKeyFile = "vault.key"
 
-// openProxy opens the model proxy. It uses the prices and the webhooks of signals, so
+// openProxy opens the model proxy. It uses the webhooks of signals, so
 // that an agent sets its webhook once for both protocols.
 func openProxy(core protocol.Core, config *Config, signals *signal.Signals) (*proxy.Proxy, error) {
 	key, err := keyFile(config, VaultKeyFile)
@@ -79,7 +79,7 @@ func openProxy(core protocol.Core, config *Config, signals *signal.Signals) (*pr
 		upstreams[name] = u.Address
 	}
 	return proxy.New(core, proxy.Options{
-		VaultKey: key, Upstreams: upstreams, Price: signals.Cost,
+		VaultKey: key, Upstreams: upstreams,
 		Webhook: func(agentID string) (string, int) {
 			hook := signals.WebhookOf(agentID)
 			return hook.URL, hook.Generation

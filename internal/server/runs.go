@@ -218,9 +218,6 @@ func (s *services) openRuns(core protocol.Core, config *Config) *run.Runs {
 			}
 			return s.harness.LocalAgent(ctx, "")
 		},
-		Price: func(model string, t engine.Tokens) (int64, bool) {
-			return s.signals.Cost(model, t.Input, t.Output, t.CacheRead, t.CacheWrite)
-		},
 		Supervise: func(id string) error {
 			self, err := os.Executable()
 			if err != nil {

@@ -52,7 +52,7 @@ func (c *core) openWeb(config *Config, list protocol.List) (err error) {
 	c.web, err = web.New(c.DB, c.Ledger, web.Options{
 		Roster: c.Roster, Book: c.Book, Behalf: c.Behalf, Handoffs: c.Handoffs, Gates: c.Gates, Passkeys: c.passkeys,
 		Alarms: c.Alarms, Counters: c.counters, Outbox: c.Outbox,
-		Notifier: c.notifier, Protocols: list, Signals: c.signals, Harness: c.harness, Mail: c.mail, Tasks: c.tasks, Runs: c.runs,
+		Notifier: c.notifier, Protocols: list, Prices: c.Prices, Harness: c.harness, Mail: c.mail, Tasks: c.tasks, Runs: c.runs,
 		Now: c.Now, Log: c.Log, Key: c.Key, BaseURL: c.BaseURL, OIDC: config.OIDC, Settings: config.shown,
 		Check: c.edge.checkHost,
 	})

@@ -1,24 +1,25 @@
-package signal_test
+package signal
 
-import (
-	"testing"
+import "testing"
 
-	"signalbox/internal/roster"
-	"signalbox/internal/signal"
-	"signalbox/internal/store/storetest"
-)
-
-func TestTokensOfACacheHaveTheirOwnPrice(t *testing.T) {
-	n := start(t, storetest.SQLite(t))
-	if _, err := n.signals.SetPrices(t.Context(), roster.Identity{Role: roster.Admin},
-		[]signal.Price{{Model: "m", Input: 10, Output: 50}}); err != nil {
-		t.Fatal(err)
-	}
-	// A million of each: 10 + 50 + 1 + 12.50 dollars.
-	if got, known := n.signals.Cost("m", 1e6, 1e6, 1e6, 1e6); !known || got != 73_500_000_000 {
-		t.Errorf("%d, %v", got, known)
-	}
-	if got, known := n.signals.Cost("unknown", 1e6, 0, 0, 0); known || got != 0 {
-		t.Errorf("%d, %v", got, known)
+func TestAnOperatorReadsWhatARunCost(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		check CostCheck
+		nano  int64
+		want  string
+	}{
+		{CostCheck{Verdict: CostVerified, ExpectedNano: 14_736_000}, 14_736_000, "$0.014736"},
+		{
+			CostCheck{Verdict: CostUnder, ExpectedNano: 14_736_000},
+			7_532_000,
+			"$0.007532 (under; $0.014736 by the price table)",
+		},
+		{CostCheck{Verdict: CostZero, ExpectedNano: 2_000_000_000}, 0, "$0 (zero; $2 by the price table)"},
+		{CostCheck{Verdict: CostUnknownModel}, 1, "$0.000000001 (no price known for m)"},
+	} {
+		if got := c.check.describe(&Signal{Model: "m", CostNano: c.nano}); got != c.want {
+			t.Errorf("%q instead of %q", got, c.want)
+		}
 	}
 }

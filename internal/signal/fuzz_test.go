@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/price"
 	"signalbox/internal/ledger"
 	"signalbox/internal/wire"
 )
@@ -30,7 +31,7 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	now := time.Date(2026, 3, 7, 0, 0, 0, 0, time.UTC)
-	prices, err := builtinPrices()
+	prices, err := price.NewTable(0, []price.Price{{Model: "m", Input: 3, Output: 15}})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -43,7 +44,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		_ = first.event()
-		cost := prices.checkCost(first)
+		cost := checkCost(prices, first)
 		text, err := (&received{Type: first.Type, RunID: first.RunID, Cost: &cost}).encode(body)
 		if err != nil {
 			t.Fatal(err)

@@ -73,14 +73,6 @@ func (s *Signals) Routes() []wire.Route {
 			Summary: "The resolution, for the agent that asked; with Accept: text/event-stream as events", Auth: wire.Agent,
 			Query: []wire.Param{wait}, Answer: Answer{}, Also: http.StatusAccepted, Handle: s.getGate,
 		},
-		{
-			Method: "GET", Path: "/amp/pricing", Summary: "What models cost", Answer: PriceTable{},
-			Handle: wire.Answer(http.StatusOK, s.getPricing),
-		},
-		{
-			Method: "PUT", Path: "/ops/pricing", Summary: "Replace the price table", Auth: wire.Admin, Request: NewPrices{},
-			Answer: PriceTable{}, Handle: wire.Take(http.StatusOK, maxBody, s.putPricing),
-		},
 	}
 }
 

@@ -28,11 +28,7 @@ func start(t testing.TB, address string, outbox ...func(*deliver.Options)) *node
 		on.Outbox = outbox[0]
 	}
 	n := &node{Node: protocoltest.New(t, address, on)}
-	var err error
-	n.signals, err = signal.New(n.Core, signal.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	n.signals = signal.New(n.Core, signal.Options{})
 	n.counters = n.Counters()
 	n.Start(n.signals)
 	n.agent = n.Agent("resume-tailor")

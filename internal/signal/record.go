@@ -76,7 +76,7 @@ func (s *Signals) recordSignal(
 	body.Decision.Event = nil // readDecision makes it again from the payload
 	// A gate request has no tokens yet, and so no cost.
 	if sig.Type != GateRequest {
-		cost := s.Prices().checkCost(sig)
+		cost := checkCost(s.core.Prices.InForce(), sig)
 		body.Cost = &cost
 	}
 	if o.status == gate.Pending {

@@ -148,10 +148,7 @@ func TestARunThatWasNotSeenIsFoundAllTheSame(t *testing.T) {
 		first := n.received(sample)
 		again := func() {
 			t.Helper()
-			fresh, err := signal.New(n.Core, signal.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			fresh := signal.New(n.Core, signal.Options{})
 			for range 2 {
 				got, err := fresh.Receive(t.Context(), n.agent, "", []byte(sample))
 				if err != nil || !got.Duplicate {

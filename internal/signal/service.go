@@ -3,7 +3,6 @@ package signal
 import (
 	"context"
 	"strings"
-	"sync"
 
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
@@ -36,28 +35,43 @@ type Options struct {
 
 // Signals is the service: it receives the messages of agents and answers for their gates. The
 // server makes one per process with New and calls Run, which returns when its context ends.
-// All methods may be called concurrently, before Run too: until Run has loaded them, prices
-// are the built-in ones and no webhook is registered.
+// All methods may be called concurrently, before Run too: until Run has loaded them, no webhook is registered.
 type Signals struct {
 	Options
 	core protocol.Core
 
 	hooks  ledger.View[Webhook] // by the agent's id
 	recent *recentRuns
-
-	mu     sync.RWMutex
-	prices *PriceTable // never changed, only replaced; see Prices
 }
 
 // New makes the service over a core whose ledger has Projection, and registers what follows
 // from the resolution of its gates. Call it before the ledger takes writes.
-func New(core protocol.Core, o Options) (*Signals, error) {
+func New(core protocol.Core, o Options) *Signals {
 	s := &Signals{Options: o, core: core, recent: newRecentRuns()}
-	var err error
-	s.prices, err = builtinPrices()
 	core.Gates.OnResolved(Name, s.queueCallback)
 	core.Gates.OnResolved(registrations, s.grantTrust)
-	return s, err
+	return s
+}
+
+// Run keeps webhooks and recent runs up to date by following the ledger, until ctx ends. An entry that cannot be read is
+// logged and skipped: the value before it stays, which is better than a server without webhooks.
+func (s *Signals) Run(ctx context.Context) error {
+	load := func(ctx context.Context) error {
+		return s.hooks.Load(ctx, s.core.Ledger, "JOIN agent_webhook h ON h.seq = e.seq")
+	}
+	for e := range s.core.Ledger.FollowNow(ctx, load) {
+		var err error
+		switch e.Kind {
+		case kindReceived:
+			s.recent.add(e.Trace)
+		case kindHooked:
+			err = s.hooks.Follow(&e)
+		}
+		if err != nil {
+			s.core.Log.Error("cannot read ledger entry; the previous value stays", "kind", e.Kind, "error", err.Error())
+		}
+	}
+	return nil
 }
 
 // Answer is what an agent is answered about a signal or a gate. It has exactly these three

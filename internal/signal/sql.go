@@ -50,13 +50,15 @@ CREATE TABLE run_halt (
   reason {text} NOT NULL,
   PRIMARY KEY (agent, run_id)
 ) {strict};
+`, `
+INSERT INTO price_change (version, seq) SELECT version, seq FROM price_table;
+DROP TABLE price_table;
 `}}
 
 // The kinds of entries. They are part of the stored format: a new meaning is a new kind.
 const (
 	kindReceived = "signal.received"
 	kindRepeated = "signal.repeated"
-	kindPriced   = "prices.applied"
 
 	kindRegistered = "agent.registered"
 	kindHooked     = "webhook.registered"
@@ -72,8 +74,8 @@ func Projection() ledger.Projection {
 	return ledger.Projection{
 		Name: "signal",
 		Tables: ledger.Tables(
-			"signal (agent, run_id, request)", "price_table (version)", "registration (agent)",
-			"agent_webhook (agent)", "heartbeat (agent, run_id)", "run_halt (agent, run_id)",
+			"signal (agent, run_id, request)", "registration (agent)", "agent_webhook (agent)",
+			"heartbeat (agent, run_id)", "run_halt (agent, run_id)",
 		),
 		Apply: map[string]ledger.Apply{
 			kindReceived:   applyReceived,
@@ -83,17 +85,8 @@ func Projection() ledger.Projection {
 			kindMissed:     ledger.ApplyBody(applyMissed),
 			kindEnded:      ledger.ApplyBody(applyEnded),
 			kindHalted:     ledger.ApplyBody(applyHalted),
-			kindPriced: ledger.ApplyBody(func(tx *store.Tx, e *ledger.Entry, b *pricesApplied) {
-				tx.Exec("INSERT INTO price_table (version, seq) VALUES ($1, $2)", b.Version, e.Seq)
-			}),
 		},
 	}
-}
-
-// pricesApplied is the body of prices.applied.
-type pricesApplied struct {
-	Version int64   `json:"version"`
-	Models  []Price `json:"models"`
 }
 
 // applyReceived stores where a signal is. The primary key (agent, run_id, request) is what makes

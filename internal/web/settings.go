@@ -9,8 +9,8 @@ import (
 	"signalbox/internal/address"
 	"signalbox/internal/fault"
 	"signalbox/internal/notify"
+	"signalbox/internal/price"
 	"signalbox/internal/roster"
-	"signalbox/internal/signal"
 )
 
 // settingActions are for admins.
@@ -31,7 +31,7 @@ type settings struct {
 	Confined   bool // who looks sees one workspace, and not the server
 	Operators  []roster.Person
 	Workspaces []string
-	Prices     signal.PriceTable
+	Prices     price.Listed
 	PriceText  string
 	Retention  string
 	Keep       string
@@ -60,7 +60,7 @@ func (w *Web) loadSettings(r *Request) (any, error) {
 	if v.Workspaces, err = w.Roster.Workspaces(r.Context(), r.Who.Workspace); err != nil {
 		return nil, err
 	}
-	v.Prices = *w.Signals.Prices()
+	v.Prices = w.Prices.List()
 	v.PriceText = priceText(v.Prices.Models)
 	// Channels and configuration are the whole server's.
 	if v.Confined {
@@ -151,7 +151,7 @@ func (w *Web) removeOperator(r *Request) (Result, error) {
 }
 
 // priceText is the price table as lines that can be edited: model, input, output, and from when.
-func priceText(all []signal.Price) string {
+func priceText(all []price.Price) string {
 	var b strings.Builder
 	for _, p := range all {
 		_, _ = fmt.Fprintln(&b, strings.TrimSpace(fmt.Sprintf("%s %v %v %s", p.Model, p.Input, p.Output, p.From)))
@@ -160,13 +160,13 @@ func priceText(all []signal.Price) string {
 }
 
 // readPrices reads what priceText writes. The first line that is wrong is quoted in the error.
-func readPrices(text string) (all []signal.Price, err error) {
+func readPrices(text string) (all []price.Price, err error) {
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)
 		if len(fields) == 0 {
 			continue
 		}
-		var p signal.Price
+		var p price.Price
 		var err1, err2 error
 		if len(fields) >= 3 {
 			p.Model = fields[0]
@@ -194,7 +194,7 @@ func (w *Web) setPrices(r *Request) (Result, error) {
 		return at, err
 	}
 	// Prices are versions: costs that were computed before stay as they are.
-	table, err := w.Signals.SetPrices(r.Context(), r.Who, all)
+	table, err := w.Prices.Change(r.Context(), r.Who, price.Change{Models: all})
 	if err != nil {
 		return at, err
 	}

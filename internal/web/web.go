@@ -24,11 +24,12 @@ import (
 	"signalbox/internal/notify"
 	"signalbox/internal/oidc"
 	"signalbox/internal/passkey"
+	"signalbox/internal/price"
 	"signalbox/internal/protocol"
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/run"
-	"signalbox/internal/signal"
+
 	"signalbox/internal/store"
 	"signalbox/internal/task"
 )
@@ -53,7 +54,7 @@ type Options struct {
 	Outbox    *deliver.Outbox
 	Notifier  *notify.Notifier
 	Protocols protocol.List
-	Signals   *signal.Signals
+	Prices    *price.Prices
 	Harness   *harness.Harness
 	Mail      *mail.Mail
 	Tasks     *task.Tasks

@@ -23,6 +23,7 @@ import (
 	"signalbox/internal/ledger/ledgertest"
 	"signalbox/internal/passkey"
 	"signalbox/internal/policy"
+	"signalbox/internal/price"
 	"signalbox/internal/protocol"
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
@@ -63,6 +64,7 @@ func New(t testing.TB, address string, on On) *Node {
 		{Migrations: clock.Migrations, Projection: clock.Projection()},
 		{Migrations: roster.Migrations, Projection: roster.Projection()},
 		{Migrations: alarm.Migrations, Projection: alarm.Projection()},
+		{Migrations: price.Migrations, Projection: price.Projection()},
 		{Migrations: handoff.Migrations, Projection: handoff.Projection()},
 		{Migrations: behalf.Migrations},
 		{Migrations: rulebook.Migrations, Projection: rulebook.Projection()},
@@ -79,6 +81,9 @@ func New(t testing.TB, address string, on On) *Node {
 	}
 	c.Roster = roster.New(people)
 	c.Alarms = alarm.New(c.DB, c.Ledger)
+	var err error
+	c.Prices, err = price.New(c.DB, c.Ledger, c.Now, c.Log)
+	c.must(err)
 	readers := gate.Readers()
 	maps.Copy(readers, on.Readers)
 	c.Handoffs = handoff.New(handoff.Options{
@@ -96,7 +101,6 @@ func New(t testing.TB, address string, on On) *Node {
 	if on.Outbox != nil {
 		on.Outbox(&out)
 	}
-	var err error
 	c.Outbox, err = deliver.New(out)
 	c.must(err)
 	return c
@@ -122,7 +126,7 @@ func (c *Node) Start(service protocol.Service) {
 	all := c.Gates.Handlers()
 	maps.Copy(all, service.Timers())
 	timers := clock.New(c.DB, c.Ledger, c.Now, c.Log, all)
-	c.base.Run(c.Roster.Run, c.Handoffs.Run, c.Book.Run, c.Behalf.Run, timers.Run, c.Outbox.Run, service.Run)
+	c.base.Run(c.Roster.Run, c.Prices.Run, c.Handoffs.Run, c.Book.Run, c.Behalf.Run, timers.Run, c.Outbox.Run, service.Run)
 	c.Stop = c.base.Stop
 	c.must(c.Roster.Bootstrap(c.T.Context()))
 	c.must(c.Book.Bootstrap(c.T.Context()))
