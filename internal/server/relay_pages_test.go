@@ -173,7 +173,9 @@ func TestWorkPagesShowWhatHappened(t *testing.T) {
 		v.sees("/ui/ledger?q=task:default:T-2026-044", "everything in the trace", "gate.opened")
 		v.sees("/ui/ledger?q=traffic.light", "entries about traffic.light", "step.allowed")
 		v.sees("/ui/ledger/1", "Verify in this page", "data-checkpoint=")
-		v.sees("/ui/settings", "claude-sonnet-4-6", "admin", "ledger.retention")
+		v.sees("/ui/settings", "prices of models, version 0", "admin", "ledger.retention")
+		v.sees("/ui/prices", "claude-sonnet-4-6", "any other model", "days ago")
+		v.sees("/ui/prices?provider=openai", "gpt-4o")
 		if status, _, _ := v.get("/ui/ledger/999999"); status != 404 {
 			t.Errorf("an entry that is not there: %d", status)
 		}

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -20,28 +21,47 @@ func priceActions() []Action {
 	}
 }
 
-// priceList is the page of prices: those that match a word, and how the word would be priced if it were a model.
+// priceList is the page of prices: those of a provider, or those that match a word, with how the word would be priced if it
+// were a model.
 type priceList struct {
 	price.Listed
-	Search string
-	Asked  *price.Asked
-	Own    map[string]bool // models of which an operator has set a price
+	Search    string
+	Provider  string // "set" for what operators have set
+	Providers []string
+	Asked     *price.Asked
+	Own       map[string]bool // models of which an operator has set a price
 }
+
+// maxPrices is how many rows one page shows.
+const maxPrices = 100
 
 // loadPrices reads the table, which is in memory.
 func (w *Web) loadPrices(r *Request) (any, error) {
-	v := &priceList{Listed: w.Prices.List(), Search: strings.TrimSpace(r.URL.Query().Get("q")), Own: map[string]bool{}}
+	q := r.URL.Query()
+	v := &priceList{
+		Listed: w.Prices.List(), Search: strings.TrimSpace(q.Get("q")), Provider: cmp.Or(q.Get("provider"), "anthropic"),
+		Own: map[string]bool{},
+	}
 	for _, p := range w.Prices.Own() {
 		v.Own[p.Model] = true
 	}
-	if v.Search == "" {
-		return v, nil
+	for _, p := range v.Models {
+		if p.Provider != "" && !slices.Contains(v.Providers, p.Provider) {
+			v.Providers = append(v.Providers, p.Provider)
+		}
 	}
-	asked := w.Prices.Ask("", v.Search, 0)
-	v.Asked = &asked
-	v.Models = slices.DeleteFunc(slices.Clone(v.Models), func(p price.Price) bool {
-		return !strings.Contains(strings.ToLower(p.Model+" "+p.Provider), strings.ToLower(v.Search)) && p.Model != asked.Price.Model
-	})
+	shown := func(p price.Price) bool {
+		return p.Provider == v.Provider || p.Model == price.Any || v.Provider == "set" && v.Own[p.Model]
+	}
+	if v.Search != "" {
+		asked := w.Prices.Ask("", v.Search, 0)
+		v.Asked, v.Provider = &asked, ""
+		shown = func(p price.Price) bool {
+			return strings.Contains(strings.ToLower(p.Model), strings.ToLower(v.Search)) || p.Model == asked.Price.Model
+		}
+	}
+	v.Models = slices.DeleteFunc(slices.Clone(v.Models), func(p price.Price) bool { return !shown(p) })
+	v.Models = v.Models[:min(len(v.Models), maxPrices)]
 	return v, nil
 }
 
