@@ -57,7 +57,7 @@ func (x *exchange) judgeCalls(ctx context.Context, calls []form.Call, to *ruling
 			switch {
 			case d.Recorded:
 			case len(d.Shadow) > 0:
-				x.p.recorder.append(d.Entry(x.who, x.fp, x.trace()))
+				x.p.meter.Append(d.Entry(x.who, x.fp, x.trace()))
 				x.record.ToolsDecided++
 			default:
 				x.record.Allowed++

@@ -30,7 +30,7 @@ func (x *exchange) askPolicy() (*gate.Approval, error) {
 		switch {
 		case d.Recorded:
 		case len(d.Shadow) > 0:
-			x.p.recorder.append(x.decisionEntry(d))
+			x.p.meter.Append(x.decisionEntry(d))
 			x.record.Decided = true
 		default:
 			x.record.Allowed++
@@ -46,19 +46,14 @@ func (x *exchange) askPolicy() (*gate.Approval, error) {
 }
 
 // decidePrompt asks the policy about the request. A batch gets the strictest decision that one of
-// its requests gets (PRX-22), and is shown under that request's model. A request in a batch that
-// cannot be read is judged as model "unreadable", without tools.
+// its requests gets (PRX-22), and is shown under that request's model.
 func (x *exchange) decidePrompt() rulebook.Decision {
 	var all []rulebook.Decision
 	var about []*request
 	ask := func(q *request) { all, about = append(all, x.decideOne(q)), append(about, q) }
-	if x.kind == "batch" {
+	if x.kind == kindBatch {
 		for _, params := range x.q.batch {
-			one := &request{form: form.Messages, kind: x.kind, provider: x.provider, body: params}
-			if err := one.read(x.rules.messages); err != nil {
-				one.model = "unreadable"
-			}
-			ask(one)
+			ask(x.batched(params))
 		}
 	}
 	if len(all) == 0 {

@@ -2,10 +2,12 @@ package proxy
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"signalbox/internal/policy"
 	"signalbox/internal/proxy/form"
+	"signalbox/internal/proxy/meter"
 	"signalbox/internal/wire"
 )
 
@@ -25,6 +27,10 @@ type request struct {
 	cwd       string     // where the client works, if it says so
 	listed    wire.Raw   // the messages or the input, where results of tools are; a part of body
 	batch     []wire.Raw // the calls of a batch
+	file      string     // that has them
+	replies   int64      // how many are asked for, if not one
+	// background says that the provider makes the reply when nobody waits for it.
+	background bool
 }
 
 // thread says whether the provider keeps the conversation. A request that continues one repeats
@@ -102,6 +108,9 @@ type anyRequest struct {
 	Requests     []struct {
 		Params wire.Raw `json:"params"`
 	} `json:"requests"`
+	File       string   `json:"input_file_id"`
+	Replies    wire.Raw `json:"n"`
+	Background wire.Raw `json:"background"`
 }
 
 // server is an MCP server that the provider is to use.
@@ -129,6 +138,10 @@ func (q *request) read(strict bool) error {
 		return err
 	}
 	q.model, q.stream = a.Model, a.Stream
+	q.file, q.background = a.File, string(a.Background) == "true"
+	if n, err := strconv.ParseFloat(string(a.Replies), 64); err == nil {
+		q.replies = int64(min(max(n, 0), 1e6))
+	}
 	q.maxTokens = int64(min(max(a.MaxTokens, a.MaxCompl, a.MaxOutput), 1e15))
 	for _, list := range [][]tool{a.Tools, a.Functions} {
 		for i := range list {
@@ -144,6 +157,11 @@ func (q *request) read(strict bool) error {
 		q.batch = append(q.batch, one.Params)
 	}
 	return nil
+}
+
+// atMost is what the request may take depends on.
+func (q *request) atMost(bytes int64) meter.Request {
+	return meter.Request{Model: q.model, Bytes: bytes, MaxTokens: q.maxTokens, Replies: q.replies}
 }
 
 // threadOf finds out whether the provider keeps the conversation. OpenAI does unless store is false;

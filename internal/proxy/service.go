@@ -17,6 +17,7 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/policy"
 	"signalbox/internal/protocol"
+	"signalbox/internal/proxy/meter"
 	"signalbox/internal/roster"
 )
 
@@ -28,7 +29,7 @@ const Name = "proxy"
 func Protocol() protocol.Protocol {
 	return protocol.Protocol{
 		Name: Name, Label: "Model proxy",
-		Migrations: Migrations, Projection: Projection(), Readers: Readers(), Counters: Counters(),
+		Migrations: Migrations, Projection: Projection(), Readers: meter.Readers(), Counters: meter.Counters(),
 	}
 }
 
@@ -56,7 +57,7 @@ type Proxy struct {
 	upstreams map[string]*url.URL
 	transport *http.Transport
 	vault     *vault
-	recorder  *recorder
+	meter     *meter.Meter
 	looked    atomic.Pointer[[]*rules] // see look
 
 	// mu guards everything below. Each map follows the ledger and can be read again from it
@@ -71,6 +72,7 @@ type Proxy struct {
 
 	approvals map[string]*gate.Approval // by the fingerprint of a call
 	given     map[string]given          // replies of this node that were given as a whole, by fingerprint
+	silent    map[string]time.Time      // providers that do not take the question for usage, and until when
 }
 
 // New makes the proxy over a core whose ledger has Projection. It makes no call and reads nothing
@@ -92,7 +94,7 @@ func New(core protocol.Core, o Options) (*Proxy, error) {
 	p := &Proxy{
 		Options: o, core: core, upstreams: map[string]*url.URL{},
 		settings: map[string]Settings{}, owners: map[string]binding{}, approvals: map[string]*gate.Approval{},
-		awaited: map[string]awaited{}, given: map[string]given{},
+		awaited: map[string]awaited{}, given: map[string]given{}, silent: map[string]time.Time{},
 		threads: map[string]knownThread{}, announced: map[string]chan struct{}{},
 		// The transport does not decompress, since bytes are passed on as they arrive, and it never
 		// follows redirects. Idle connections are kept for the many short calls of agents.
@@ -113,7 +115,7 @@ func New(core protocol.Core, o Options) (*Proxy, error) {
 	if p.vault, err = openVault(core.DB, o.VaultKey); err != nil {
 		return nil, err
 	}
-	p.recorder = newRecorder(p)
+	p.meter = meter.New(meter.NewRecorder(core))
 	core.Gates.ProveApprovals(Name, readApproval)
 	core.Gates.OnResolved(Name, p.queueCallback)
 	return p, nil
@@ -158,7 +160,7 @@ func (p *Proxy) Timers() map[string]clock.Handler { return nil }
 // carried, until ctx ends.
 func (p *Proxy) Run(ctx context.Context) error {
 	var writing sync.WaitGroup
-	writing.Go(func() { p.recorder.run(ctx) })
+	writing.Go(func() { p.meter.Run(ctx) })
 	defer writing.Wait()
 	defer p.transport.CloseIdleConnections()
 	for e := range p.core.Ledger.FollowNow(ctx, p.load) {
