@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/ast"
@@ -14,8 +13,8 @@ import (
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 
-	"signalbox/internal/policy/document"
 	"signalbox/internal/policy/offline"
+	"signalbox/internal/policy/window"
 )
 
 // Limits of an expression. A unit of cost is about one step: a look-up, a comparison,
@@ -28,10 +27,9 @@ const (
 	// since a step of a loop takes longer than a search through text: about 40 ms.
 	RunLimit = 500_000
 
-	maxExpression = 8192                // characters
-	maxPattern    = 1000                // steps of a compiled pattern
-	maxWindow     = 31 * 24 * time.Hour // of recent
-	checkEvery    = 256                 // steps of a loop between two looks at the context
+	maxExpression = 8192 // characters
+	maxPattern    = 1000 // steps of a compiled pattern
+	checkEvery    = 256  // steps of a loop between two looks at the context
 )
 
 // issue is a problem in an expression, at an offset in characters.
@@ -97,7 +95,7 @@ func (l *language) compile(text string, points []Point) (*condition, []issue) {
 
 // inspect checks what the type checker cannot: patterns and windows must be literals, lists
 // must be of one type, objects must not be made. It also turns the windows of recent into
-// durations, in place, so that they are not parsed for each decision.
+// numbers, in place, so that they are not parsed for each decision.
 func (l *language) inspect(text string, a *ast.AST) (*condition, []issue) {
 	c := &condition{}
 	var issues []issue
@@ -198,14 +196,14 @@ func (c *condition) inspectCounter(call ast.CallExpr, refuse func(e ast.Expr, me
 		what += "." + scope
 	}
 	text, _ := textOf(at)
-	window, ok := document.ParseDuration(text)
-	if !ok || window < time.Second || window > maxWindow {
+	w, ok := window.Parse(text)
+	if !ok || !w.Fits() {
 		refuse(at, "The window of recent."+call.FunctionName()+" should be a length of time in quotes.",
-			`Write one such as "90s", "10m", "24h" or "7d", from 1s to 31d.`)
+			`Write one such as "90s", "10m", "24h" or "7d", from 1s to 31d, or "hour", "day" or "month" of UTC.`)
 		return
 	}
-	at.SetKindCase(ast.NewExprFactory().NewLiteral(at.ID(), types.Duration{Duration: window}))
-	c.counts = append(c.counts, Count{what, window})
+	at.SetKindCase(ast.NewExprFactory().NewLiteral(at.ID(), types.Int(w)))
+	c.counts = append(c.counts, Count{what, w})
 }
 
 // textOf is the text of a literal.

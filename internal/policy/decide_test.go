@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"signalbox/internal/policy"
+	"signalbox/internal/policy/window"
 	"signalbox/internal/testbed"
 )
 
@@ -131,7 +132,7 @@ func TestTheFirstRuleThatMatchesDecides(t *testing.T) {
 
 type panics struct{}
 
-func (panics) Count(string, time.Duration) float64 { panic("counting went wrong") }
+func (panics) Count(string, window.Window) float64 { panic("counting went wrong") }
 
 func TestWhatCannotBeEvaluatedIsBlocked(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
@@ -211,12 +212,12 @@ func TestALoopStopsWhenTheContextEnds(t *testing.T) {
 
 type counting func()
 
-func (c counting) Count(string, time.Duration) float64 { c(); return 1 }
+func (c counting) Count(string, window.Window) float64 { c(); return 1 }
 
-type asked map[string]time.Duration
+type asked map[string]window.Window
 
-func (a asked) Count(what string, window time.Duration) float64 {
-	a[what] = window
+func (a asked) Count(what string, w window.Window) float64 {
+	a[what] = w
 	return 2.5
 }
 
@@ -227,9 +228,9 @@ rules:
   - {name: a, on: [action], when: 'recent.actions("10m") > 2 || recent.cost("7d") > 2.4 && recent.blocks("1h30m") == 2 && recent.actions("10m") == 2', then: block}
 `)
 	want := []policy.Count{
-		{What: "actions", Window: 10 * time.Minute},
-		{What: "cost", Window: 7 * 24 * time.Hour},
-		{What: "blocks", Window: 90 * time.Minute},
+		{What: "actions", Window: window.Last(10 * time.Minute)},
+		{What: "cost", Window: window.Last(7 * 24 * time.Hour)},
+		{What: "blocks", Window: window.Last(90 * time.Minute)},
 	}
 	if diff := cmp.Diff(want, p.Counts()); diff != "" {
 		t.Error(diff)
@@ -238,7 +239,10 @@ rules:
 	if v := p.Decide(t.Context(), policy.Input{Event: policy.Event{Point: "action"}, Recent: recent}); v.Rule != "a" {
 		t.Errorf("got %+v", v)
 	}
-	if diff := cmp.Diff(asked{"actions": 10 * time.Minute, "cost": 7 * 24 * time.Hour, "blocks": 90 * time.Minute},
+	if diff := cmp.Diff(asked{
+		"actions": window.Last(10 * time.Minute), "cost": window.Last(7 * 24 * time.Hour),
+		"blocks": window.Last(90 * time.Minute),
+	},
 		recent); diff != "" {
 		t.Error(diff)
 	}

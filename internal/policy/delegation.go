@@ -5,6 +5,8 @@ import (
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/types"
+
+	"signalbox/internal/policy/recent"
 )
 
 // HandoffRule is the name in place of a rule's for the block of a call that a handoff does not cover: its token is
@@ -46,6 +48,8 @@ type Hop struct {
 	To     string `json:"to"`
 	Budget Budget `json:"budget,omitzero"`
 	Spent  Budget `json:"spent,omitzero"`
+	// Reserved is how much of Spent is reserved for calls under way.
+	Reserved Budget `json:"reserved,omitzero"`
 }
 
 // Budget is how much a handoff allows at the most, or what was used of it. Of a limit, zero is none.
@@ -55,9 +59,14 @@ type Budget struct {
 	CostUSD float64 `json:"cost_usd,omitempty"`
 }
 
-// spent says what of the budget is used up, "" for nothing. A call needs one call, and something of the rest.
-func (h *Hop) spent() string {
-	switch b, s := h.Budget, h.Spent; {
+// spent says what of the budget is used up, "" for nothing. A call needs one call, and something of the rest. What is
+// reserved does not count if it is settled.
+func (h *Hop) spent(settled bool) string {
+	b, s := h.Budget, h.Spent
+	if settled {
+		s.Tokens, s.CostUSD = s.Tokens-h.Reserved.Tokens, recent.Less(s.CostUSD, h.Reserved.CostUSD)
+	}
+	switch {
 	case b.Calls > 0 && s.Calls >= b.Calls:
 		return fmt.Sprintf("%d calls", b.Calls)
 	case b.Tokens > 0 && s.Tokens >= b.Tokens:
@@ -70,7 +79,7 @@ func (h *Hop) spent() string {
 
 // outside is the block of a call that its handoff does not cover, ok if there is one. Questions of an agent about its
 // context and the like use nothing up.
-func (d *Delegation) outside(e *Event) (v Verdict, ok bool) {
+func (d *Delegation) outside(e *Event, settled bool) (v Verdict, ok bool) {
 	reason := ""
 	switch {
 	case d.Refused:
@@ -82,7 +91,7 @@ func (d *Delegation) outside(e *Event) (v Verdict, ok bool) {
 			d.From)
 	default:
 		for i := range d.Hops {
-			if used := d.Hops[i].spent(); used != "" && e.Point.counted() {
+			if used := d.Hops[i].spent(settled); used != "" && e.Point.counted() {
 				reason = fmt.Sprintf("The budget of the handoff %s is spent: %s. Ask %s for more.", d.Hops[i].ID, used,
 					d.Hops[i].From)
 			}

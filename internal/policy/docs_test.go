@@ -10,6 +10,8 @@ import (
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/types"
 	"github.com/google/go-cmp/cmp"
+
+	"signalbox/internal/policy/budget"
 )
 
 // The page for people who write rules lists everything that a rule can name. What it lists is
@@ -38,6 +40,7 @@ func TestThePageAboutPoliciesListsEverythingThatARuleCanName(t *testing.T) {
 		{"control points", "## Control points", "`on:`", pointNames(Points), false},
 		{"keys of a policy", "## The file", "key", policyKeys, false},
 		{"keys of a rule", "## The file", "key of a rule", ruleKeys, false},
+		{"keys of a budget", "## Budgets", "key of a budget", budget.Keys, false},
 		{"keys of a gate", "### gate", "key of `gate`", GateKeys, false},
 	} {
 		var got []string

@@ -121,17 +121,17 @@ func TestAMistakeInAnExpressionIsToldWithItsPlaceInside(t *testing.T) {
 		{
 			`recent.actions("10x") > 1`,
 			`3:51 The window of recent.actions should be a length of time in quotes. Write one such as "90s", "10m", ` +
-				`"24h" or "7d", from 1s to 31d.`,
+				`"24h" or "7d", from 1s to 31d, or "hour", "day" or "month" of UTC.`,
 		},
 		{
 			`recent.actions("32d") > 1`,
 			`3:51 The window of recent.actions should be a length of time in quotes. Write one such as "90s", "10m", ` +
-				`"24h" or "7d", from 1s to 31d.`,
+				`"24h" or "7d", from 1s to 31d, or "hour", "day" or "month" of UTC.`,
 		},
 		{
 			`recent.actions(event.tool) > 1`,
 			`3:56 The window of recent.actions should be a length of time in quotes. Write one such as "90s", "10m", ` +
-				`"24h" or "7d", from 1s to 31d.`,
+				`"24h" or "7d", from 1s to 31d, or "hour", "day" or "month" of UTC.`,
 		},
 		{`recent.actions > 1`, `3:43 recent has no field "actions", only functions. Write recent.actions("10m").`},
 		{`recent.action("1m") > 1`, `3:43 There is no function "action". Did you mean "actions"?`},

@@ -13,6 +13,8 @@ import (
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/common/types/traits"
+
+	"signalbox/internal/policy/window"
 )
 
 // ruleFunctions are the functions that rules may call beyond CEL's own, and the counters of
@@ -33,7 +35,7 @@ func ruleFunctions() []cel.EnvOption {
 			cel.MemberOverload("list_join_string", []*cel.Type{texts, text}, text, cel.BinaryBinding(join))),
 	}
 	for _, name := range sortedKeys(counters) {
-		options = append(options, cel.Function(name, decls.DisableTypeGuards(true), // the window was turned into a duration
+		options = append(options, cel.Function(name, decls.DisableTypeGuards(true), // the window was turned into a number
 			cel.MemberOverload("recent_"+name, []*cel.Type{recentType, text}, counters[name],
 				cel.BinaryBinding(func(recent, window ref.Val) ref.Val { return count(recent, name, window, counters[name]) })),
 			cel.MemberOverload("recent_"+name+"_of", []*cel.Type{recentType, text, text}, counters[name],
@@ -55,8 +57,10 @@ const ruleCounter = "by_rule"
 func RuleCount(rule string) string { return ruleCounter + "." + rule }
 
 // Scopes narrow a counter to what has the same tool, session or tier as the event, or widen it to all agents of
-// the same user, or do both. A counter and its scope are one name, such as actions.tool, in Count, Counts and Recent.
-var Scopes = []string{"session", "tier", "tool", "user", "user.tier", "user.tool"}
+// the same user, or do both. Those of run, deck and workspace count what all agents did in the same run, deck (the
+// project of the event) or workspace; an event without a run counts for none. A counter and its scope are one name,
+// such as actions.tool, in Count, Counts and Recent.
+var Scopes = []string{"deck", "run", "session", "tier", "tool", "user", "user.tier", "user.tool", "workspace"}
 
 // lowerASCII changes A to Z alone: other languages have no one lower case, and rules must not
 // depend on a locale.
@@ -94,10 +98,10 @@ func join(list, separator ref.Val) ref.Val {
 
 // count reads a counter. A policy that is evaluated without counters sees 0. Not a number is an
 // error, which blocks, since comparisons with it would all be false.
-func count(recent ref.Val, what string, window ref.Val, typ *cel.Type) ref.Val {
+func count(recent ref.Val, what string, w ref.Val, typ *cel.Type) ref.Val {
 	var n float64
 	if r, ok := recent.Value().(Recent); ok && r != nil {
-		n = r.Count(what, window.Value().(time.Duration))
+		n = r.Count(what, windowOf(w))
 	}
 	if math.IsNaN(n) {
 		return types.NewErr("recent.%s is not a number", what)
@@ -107,6 +111,9 @@ func count(recent ref.Val, what string, window ref.Val, typ *cel.Type) ref.Val {
 	}
 	return types.Int(max(math.MinInt64, min(math.MaxInt64/2, n)))
 }
+
+// windowOf is a window as inspectCounter has written it into the expression.
+func windowOf(v ref.Val) window.Window { return window.Window(v.(types.Int)) }
 
 // empty are the values that stand for something absent, by the kind that is wanted.
 var empty = map[types.Kind]ref.Val{

@@ -11,7 +11,7 @@ import (
 	"cel.dev/cel-go/common/types/ref"
 
 	"signalbox/internal/facts"
-	"signalbox/internal/policy/document"
+	"signalbox/internal/policy/recent"
 	"signalbox/internal/secret"
 )
 
@@ -28,9 +28,13 @@ type Input struct {
 	Scopes     []string    `json:"scopes,omitzero"` // what user, agent and every hop have, nil for everything
 	Now        time.Time   `json:"now"`
 	Counts     Counts      `json:"recent,omitempty"` // what recent sees when Recent is nil
-	Recent     Recent      `json:"-"`
+	// Reserved is how much of Counts is reserved for calls under way.
+	Reserved Counts `json:"reserved,omitempty"`
+	Recent   Recent `json:"-"`
 	// Refused is the verdict about a call that is refused for what it says of itself, before any rule; else nil.
 	Refused *Verdict `json:"-"`
+
+	settled bool // what is reserved does not count; see Policy.Decide
 }
 
 // Event is what happened, in the same words whichever protocol it came through. A protocol
@@ -66,6 +70,9 @@ type Event struct {
 	InputTokens    int64          `json:"input_tokens,omitempty"`
 	OutputTokens   int64          `json:"output_tokens,omitempty"`
 	MaxTokens      int64          `json:"max_tokens,omitempty"`
+	EstimateUSD    float64        `json:"estimate_usd,omitempty"`
+	EstimateTokens int64          `json:"estimate_tokens,omitempty"`
+	Unpriced       bool           `json:"unpriced,omitempty"`
 	Depth          int64          `json:"depth,omitempty"`
 	Attempt        int64          `json:"attempt,omitempty"`
 	Session        string         `json:"session,omitempty"`
@@ -207,40 +214,11 @@ type Agent struct {
 	Suspended bool              `json:"suspended,omitempty"`
 }
 
-// Recent counts what the agent did in a window that ends now.
-type Recent interface {
-	// Count is called with the name of a counter and one of the windows that
-	// Policy.Counts lists. It must be safe for concurrent use and should not block.
-	Count(what string, window time.Duration) float64
-}
-
-// Counts are counters that were read before, by name and window as in
-// {"actions": {"10m": 12}}.
-type Counts map[string]map[string]float64
-
-// Count implements Recent.
-func (c Counts) Count(what string, window time.Duration) float64 {
-	count, _ := c.Find(what, window)
-	return count
-}
-
-// Find is a counter, and whether it was read.
-func (c Counts) Find(what string, window time.Duration) (float64, bool) {
-	for text, count := range c[what] {
-		if d, ok := document.ParseDuration(text); ok && d == window {
-			return count, true
-		}
-	}
-	return 0, false
-}
-
-// Set notes what a counter was.
-func (c Counts) Set(what string, window time.Duration, count float64) {
-	if c[what] == nil {
-		c[what] = map[string]float64{}
-	}
-	c[what][document.FormatDuration(window)] = count
-}
+// Recent counts what the agent did in a window, and Counts are counters that were read before.
+type (
+	Recent = recent.Recent
+	Counts = recent.Counts
+)
 
 // DecodeData reads JSON as rules see it: 3 stays a whole number, and a large one keeps
 // its digits. Unknown members are ignored, since what is stored may have been written by

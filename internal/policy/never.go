@@ -9,6 +9,7 @@ import (
 	"cel.dev/cel-go/common/operators"
 	"cel.dev/cel-go/common/overloads"
 	"cel.dev/cel-go/common/types"
+	"go.yaml.in/yaml/v3"
 
 	"signalbox/internal/facts"
 	"signalbox/internal/fault"
@@ -19,6 +20,13 @@ import (
 // is written. Check reports it. A policy that was applied before a finding was known stays in force.
 func (r *reader) finding(at document.Position, hint, format string, args ...any) {
 	r.found.Add(at, hint, format, args...)
+}
+
+// findings notes what was found about a condition.
+func (r *reader) findings(n *yaml.Node, c *condition) {
+	for _, i := range c.found {
+		r.finding(r.Inside(n, i.offset), i.hint, "%s", i.message)
+	}
 }
 
 // findUnreachable finds rules after one that always matches.

@@ -1,14 +1,15 @@
 package policy
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"slices"
-	"time"
 
 	"go.yaml.in/yaml/v3"
 
 	"signalbox/internal/policy/document"
+	"signalbox/internal/policy/window"
 )
 
 // maxRules is how many rules a policy may have, and maxCounts how many counters they
@@ -21,8 +22,8 @@ const (
 // Policy is a policy that was read and compiled. Parse makes it; it never ends, and is
 // replaced as a whole by another one. It does not change, and is safe for concurrent use.
 //
-// What always holds: every control point has a default. Rule names are unique. Rules are
-// tried in the order of the source. The version is the hash of the source, so two policies
+// What always holds: every control point has a default. Rule names are unique. Budgets are
+// tried first, then the rules, each in the order of the source. The version is the hash of the source, so two policies
 // with the same version decide alike.
 type Policy struct {
 	source   []byte
@@ -34,13 +35,15 @@ type Policy struct {
 	counts   []Count
 	tools    toolScopes
 	found    error
+
+	hasBudgets bool // the first rules are those of budgets
 }
 
 // Count is a counter that a policy reads: its name and its window. The caller keeps those
 // that Counts lists and no others.
 type Count struct {
 	What   string
-	Window time.Duration
+	Window window.Window
 }
 
 // Problem is one thing that is wrong with a policy or a test file.
@@ -50,7 +53,7 @@ type Problem = document.Problem
 func Problems(err error) []Problem { return document.Problems(err) }
 
 // policyKeys are the keys of a policy. docs/policy.md explains them.
-var policyKeys = []string{"version", "defaults", "tools", "rules"}
+var policyKeys = []string{"version", "defaults", "tools", "budgets", "rules"}
 
 // reader reads policies and test files. found has what Check reports beyond what Parse refuses.
 type reader struct {
@@ -75,13 +78,18 @@ func Parse(source []byte) (*Policy, error) {
 			r.Version(doc, f)
 			p.setDefaults(r.defaults(f["defaults"]))
 			p.tools = r.tools(f["tools"])
-			rules := r.rules(f["rules"], lang)
+			lines := map[string]int{}
+			for _, rule := range r.budgets(f["budgets"], lang, lines) {
+				p.addRule(rule)
+				p.hasBudgets = true
+			}
+			rules := r.rules(f["rules"], lang, lines)
 			for _, rule := range rules {
 				p.addRule(rule)
 			}
 			r.findUnreachable(rules)
 			if len(p.counts) > maxCounts {
-				r.Add(document.At(f["rules"]), "Use the same windows in several rules.",
+				r.Add(document.At(cmp.Or(f["rules"], f["budgets"])), "Use the same windows in several rules.",
 					"The rules read %d counters of recent, and may read %d.", len(p.counts), maxCounts)
 			}
 		}
@@ -187,6 +195,7 @@ type RuleSummary struct {
 	Approvers []string `json:"approvers,omitempty"` // of a gate, and those it escalates to
 	// OnUnreachable is allow for a rule that also holds while the server cannot be reached.
 	OnUnreachable Action `json:"on_unreachable,omitempty"`
+	Budget        bool   `json:"budget,omitempty"` // it is one of the section budgets
 }
 
 // Rules lists the rules in the order in which they are tried.
@@ -199,7 +208,7 @@ func (p *Policy) Rules() []RuleSummary {
 		}
 		list[i] = RuleSummary{
 			r.name, slices.Clone(r.points), r.text, r.verdict.Action, mode, r.line,
-			r.verdict.Gate.allApprovers(), "",
+			r.verdict.Gate.allApprovers(), "", r.budget != nil,
 		}
 		if r.offline != nil {
 			list[i].OnUnreachable = Allow

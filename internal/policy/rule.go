@@ -9,6 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"signalbox/internal/policy/budget"
 	"signalbox/internal/policy/document"
 	"signalbox/internal/policy/offline"
 )
@@ -23,6 +24,7 @@ type rule struct {
 	verdict Verdict
 	shadow  bool
 	offline *offline.Names // what it allows while the server cannot be reached, nil for nothing
+	budget  *budget.Budget // that the rule is made of, nil for one of the section rules
 	line    int
 	place   int // among the rules of the policy
 }
@@ -40,8 +42,8 @@ const (
 
 var ruleName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
 
-// rules reads the list of rules.
-func (r *reader) rules(n *yaml.Node, lang *language) []*rule {
+// rules reads the list of rules. lines has the names that are taken.
+func (r *reader) rules(n *yaml.Node, lang *language, lines map[string]int) []*rule {
 	if n == nil || n.Tag == "!!null" || (n.Kind == yaml.SequenceNode && len(n.Content) == 0) {
 		return nil // as when the last of them was commented out
 	}
@@ -52,20 +54,24 @@ func (r *reader) rules(n *yaml.Node, lang *language) []*rule {
 		items = items[:maxRules]
 	}
 	var rules []*rule
-	lines := map[string]int{}
 	for _, item := range items {
 		one, f := r.rule(item, lang)
 		if one == nil {
 			continue
 		}
-		if line, twice := lines[one.name]; twice && one.name != "" {
-			r.Add(document.At(f["name"]), "Every decision names its rule, so give each a name of its own.",
-				"The name %q is taken by the rule on line %d.", one.name, line)
-		}
-		lines[one.name] = item.Line
+		r.unique(one, f, item, lines)
 		rules = append(rules, one)
 	}
 	return rules
+}
+
+// unique refuses a name that is taken.
+func (r *reader) unique(one *rule, f document.Fields, n *yaml.Node, lines map[string]int) {
+	if line, twice := lines[one.name]; twice && one.name != "" {
+		r.Add(document.At(f["name"]), "Every decision names its rule, so give each a name of its own.",
+			"The name %q is taken by the rule on line %d.", one.name, line)
+	}
+	lines[one.name] = n.Line
 }
 
 // rule reads one rule. It is nil when the item is not even a mapping.
@@ -94,11 +100,9 @@ func (r *reader) rule(n *yaml.Node, lang *language) (*rule, document.Fields) {
 	if when == nil { // a rule without a condition always applies
 		when = &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!bool", Value: "true", Line: n.Line, Column: n.Column}
 	}
-	one.text, one.when = r.condition(when, lang, one.points)
+	one.text, one.when = r.condition(when, "when", lang, one.points)
 	if one.when != nil {
-		for _, i := range one.when.found {
-			r.finding(r.Inside(when, i.offset), i.hint, "%s", i.message)
-		}
+		r.findings(when, one.when)
 	}
 	if mode := f["mode"]; mode != nil {
 		one.shadow = r.OneOf(mode, "mode", modeEnforce, modeShadow) == modeShadow
@@ -177,14 +181,14 @@ func (r *reader) points(n *yaml.Node) []Point {
 
 // condition compiles the expression of a rule. A bare true or false is a boolean in
 // YAML and an expression in CEL.
-func (r *reader) condition(n *yaml.Node, lang *language, points []Point) (string, *condition) {
+func (r *reader) condition(n *yaml.Node, name string, lang *language, points []Point) (string, *condition) {
 	const form = `Write a condition such as event.tool == "bash", or true.`
-	text, ok := r.Scalar(n, "when", form, "!!str", "!!bool")
+	text, ok := r.Scalar(n, name, form, "!!str", "!!bool")
 	if !ok {
 		return "", nil
 	}
 	if strings.TrimSpace(text) == "" {
-		r.Add(document.At(n), form, "%q is empty.", "when")
+		r.Add(document.At(n), form, "%q is empty.", name)
 		return "", nil
 	}
 	if n.Tag == "!!bool" {

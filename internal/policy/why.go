@@ -61,6 +61,7 @@ type TriedRule struct {
 	Error  string `json:"error,omitzero"`  // why it could not be evaluated
 	Shadow bool   `json:"shadow,omitzero"` // it is on trial and decides nothing
 	Layer  string `json:"layer,omitzero"`  // the layer that it is of, absent for the server's
+	Budget bool   `json:"budget,omitzero"` // it is one of the section budgets
 }
 
 // The results of a rule.
@@ -85,7 +86,7 @@ func (p *Policy) Explain(ctx context.Context, in Input) Explanation {
 		if !in.Event.Point.in(r.points) {
 			continue
 		}
-		tried := TriedRule{Name: r.name, Line: r.line, Result: TriedNo, Shadow: r.shadow}
+		tried := TriedRule{Name: r.name, Line: r.line, Result: TriedNo, Shadow: r.shadow, Budget: r.budget != nil}
 		holds, err := r.when.holds(ctx, vars)
 		switch {
 		case err != nil:

@@ -126,13 +126,13 @@ func kept(under handoff.Standing) *handoff.Standing {
 func (r Record) decide(ctx context.Context, b *Book, rules inForceFor, recent *countReader, under *handoff.Standing,
 ) Decision {
 	now := time.UnixMicro(r.Now).UTC()
-	recent.of, recent.workspace, recent.now = r.belongs(), r.Agent.Workspace, now
+	recent.of, recent.now = r.belongs(), now
 	r.Delegation.Hops = recent.spend(r.Delegation.Hops)
 	in := r.input()
 	in.Recent = recent
 	v := decide(ctx, rules, in)
-	r.Then, r.Rule, r.Reason, r.Failed, r.Shadow, r.Recent = v.Action, v.Rule, v.Reason, v.Failed, v.Shadow, recent.seen
-	r.Layer = v.Layer
+	r.Then, r.Rule, r.Reason, r.Failed, r.Shadow = v.Action, v.Rule, v.Reason, v.Failed, v.Shadow
+	r.Layer, r.Recent, r.Reserved = v.Layer, recent.seen, recent.reserved
 	d := Decision{Verdict: v, Record: r}
 	if recent.seen != nil || under != nil && recent.at != nil {
 		d.basis = &basis{book: b, rules: rules, recent: recent, record: r, under: under}
@@ -352,7 +352,7 @@ func (b *Book) fill(ctx context.Context, t *tally, seq, oldest int64) error {
 		return nil
 	}
 	if seq-from > 10*step {
-		b.log.Info("reading entries for the counters of the policy", "entries", seq-from, "window", t.longest.String())
+		b.log.Info("reading entries for the counters of the policy", "entries", seq-from, "since", t.reach(b.now()))
 	}
 	for p := range b.pages(ctx, from, seq) {
 		if p.err != nil {

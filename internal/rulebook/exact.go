@@ -74,7 +74,7 @@ func (d Decision) Recheck(tx *ledger.Tx) (Decision, error) {
 		return d, &StaleError{now}
 	}
 	d.Shadow, d.Record.Shadow, d.Record.Recent = now.Shadow, now.Record.Shadow, now.Record.Recent
-	d.Record.Delegation = now.Record.Delegation
+	d.Record.Delegation, d.Record.Reserved = now.Record.Delegation, now.Record.Reserved
 	return d, nil
 }
 
@@ -108,11 +108,16 @@ func (b *basis) stillUnder(tx *ledger.Tx) (handoff.Standing, bool, error) {
 func (b *basis) holds(pending *tally) bool {
 	exact := *b.recent
 	exact.pending = pending
-	for _, c := range exact.at.counters {
-		if c.workspace != "" && c.workspace != exact.workspace {
+	for i := range exact.at.counters {
+		c := &exact.at.counters[i]
+		if c.workspace != "" && c.workspace != exact.of.Workspace {
 			continue
 		}
-		if was, read := exact.seen.Find(c.What, c.Window); read && exact.count(c.Count) != was {
+		was, read := exact.seen.Find(c.What, c.Window)
+		if !read {
+			continue
+		}
+		if n, reserved := exact.count(c.Count); n != was || reserved != exact.reserved.Count(c.What, c.Window) {
 			return false
 		}
 	}
@@ -169,6 +174,9 @@ func (d Decision) Body(tx *ledger.Tx, encoded ledger.Body, encode func(Record) (
 // a rule has looked at counters for any of them. All of them have to hold then. choose says which one it is, and how
 // it is recorded; it is called again when a decision has changed. Decision.Recorded says that it was written. With an
 // error nothing was, and the decision is the last choice.
+//
+// What is allowed at prompt then has Record.Reserve, unless the events estimate nothing: what all of them may use counts
+// until a Fact with its id as Release says that the call is over.
 func Reserve(l *ledger.Ledger, all []Decision, choose func([]Decision) Decision, entry func(Decision) ledger.Event) (
 	d Decision, err error,
 ) {
@@ -187,6 +195,7 @@ func Reserve(l *ledger.Ledger, all []Decision, choose func([]Decision) Decision,
 				}
 			}
 			if exact, err = d.Recheck(tx); err == nil {
+				exact.reserve(all)
 				tx.Append(entry(exact))
 			}
 			return err
@@ -247,7 +256,7 @@ func (p *pending) count(b *Book, appended []*ledger.Entry, beside *tally) *tally
 		p.beside, p.counts, p.n = beside, nil, 0
 	}
 	if p.counts == nil {
-		p.counts = beside.empty()
+		p.counts = beside.aside()
 	}
 	for ; p.n < len(appended); p.n++ {
 		b.count(p.counts, appended[p.n])

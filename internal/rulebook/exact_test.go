@@ -12,6 +12,7 @@ import (
 
 	"signalbox/internal/ledger"
 	"signalbox/internal/policy"
+	"signalbox/internal/policy/window"
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/store/storetest"
@@ -284,7 +285,7 @@ func (n *node) checkLaw(t *rapid.T, after int64) {
 		for counter, what := range map[string]string{
 			"actions": "all", "actions.tool": d.Event.Tool, "allowed": "allow", "blocks": "block",
 		} {
-			if seen, ok := d.Recent.Find(counter, time.Hour); ok && seen != of(what) {
+			if seen, ok := d.Recent.Find(counter, window.Last(time.Hour)); ok && seen != of(what) {
 				t.Fatalf("entry %d has %s %v on record, want %v", entries[i].Seq, counter, seen, of(what))
 			}
 		}

@@ -122,7 +122,6 @@ func (b *Book) Explain(ctx context.Context, seq int64) (x Explained, err error) 
 		}
 	}
 	in := d.input()
-	in.Counts = d.Recent
 	x = Explained{
 		Seq: seq, Policy: d.Policy, WorkspacePolicy: d.WorkspacePolicy, UserPolicy: d.UserPolicy, Point: d.Event.Point,
 		Agent: d.Agent.Name, Tool: d.Event.Tool, Was: Outcome{d.Then, d.Rule, d.Layer}, Explanation: rules.Explain(ctx, in),

@@ -28,8 +28,8 @@ type decidedEntry struct {
 	erased, broken bool // the body is gone, or cannot be read
 
 	// Of a replay.
-	counts  policy.Counts
-	verdict policy.Verdict
+	counts, reserved policy.Counts
+	verdict          policy.Verdict
 }
 
 // workspace is the one of the agent that the entry is about. An entry may be of another: that of who received a

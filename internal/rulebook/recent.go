@@ -1,33 +1,50 @@
 package rulebook
 
 import (
+	"math"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"signalbox/internal/policy"
+	"signalbox/internal/policy/window"
 )
 
 // parts is how many parts a window is divided into. One more is kept, so that a count never
 // covers less than the window.
 const parts = 60
 
+// maxOwners is how many runs, decks, sessions or tools of one agent are counted apart by one counter. Agents name them
+// as they like; all beyond count together, so that inventing more uses neither memory nor gets past a budget.
+const maxOwners = 10_000
+
 // tally counts what agents did, in the windows that the rules in force read. Its memory is a
 // few hundred bytes for each agent and counter, whatever happens: counts, not events, are
-// kept.
+// kept. Beside them it keeps what is reserved for calls under way (held.go).
+//
+// Money is kept in billionths of a dollar: whole numbers, which add up to the same in any order.
 type tally struct {
-	counters []counter
+	counters []tallied
 	index    map[counter]int  // where it is in counters
 	byWhat   map[string][]int // those that a fact adds to, by their name without its scope
-	longest  time.Duration
 
-	mu    sync.RWMutex
-	seq   int64 // the entry that it has come to
-	all   map[ofCounter]*series
-	spent map[string]policy.Budget // by the id of a handoff
-	last  time.Time                // of the newest entry
-	added int
+	mu     sync.RWMutex
+	seq    int64 // the entry that it has come to
+	all    map[ofCounter]*series
+	owners map[ofCounter]int // how many owners an agent has made up for a counter, by the agent's id
+	spent  map[string]used   // by the id of a handoff
+	last   time.Time         // of the newest entry
+	added  int
+
+	held     map[string]*held
+	due      dueHeap
+	reserved map[ofCounter]int64
+	heldBy   map[string]reservedSum // by the id of a handoff
+
+	// Of a tally that counts what is not committed yet, see pending: the tally that it stands beside, and what is released
+	// of the reservations there, with the agent that releases it.
+	beside   *tally
+	released map[string]string
 }
 
 // counter is what is counted: for every agent, or for those of the workspace whose layer reads it. A layer must not
@@ -37,39 +54,79 @@ type counter struct {
 	workspace string
 }
 
+// tallied is a counter with what its name says.
+type tallied struct {
+	counter
+	scope   string
+	claimed bool // agents make up its owners
+	money   bool // it counts in billionths of a dollar
+}
+
+// about reports whether it counts what is done in a workspace; what is done in none counts for all.
+func (c *tallied) about(workspace string) bool {
+	return c.workspace == "" || workspace == "" || c.workspace == workspace
+}
+
+// slot is the number of the part of the window that a moment falls into.
+func (c *tallied) slot(at time.Time) int64 {
+	if c.Window.Calendar() {
+		return c.Window.Number(at)
+	}
+	return at.UnixNano() / (int64(c.Window) / parts)
+}
+
+// first is the number of the first part that counts at a moment.
+func (c *tallied) first(at time.Time) int64 {
+	if c.Window.Calendar() {
+		return c.slot(at)
+	}
+	return c.slot(at) - parts
+}
+
 // ofCounter is one counter of one owner (ownerOf).
 type ofCounter struct {
 	owner string
 	i     int // in counters
 }
 
-// series is one counter of one agent over one window.
+// used is what was used of the budget of a handoff. Sums that are too large to be exact stay large.
+type used struct{ calls, tokens, nanos float64 }
+
+// reservedSum is what is reserved of it.
+type reservedSum struct{ tokens, nanos int64 }
+
+// series is one counter of one owner over one window.
 type series struct {
-	slots  [parts + 1]float64
-	newest int64 // the number of the slot that time has come to
+	slots  []float64 // a ring: slot number N is at N modulo their number
+	newest int64     // the number of the slot that time has come to
+	agent  string    // who has made the owner up, "" for nobody
 }
 
 // newTally counts from nothing; fill adds the past.
 func newTally(counters []counter) *tally {
-	t := &tally{
-		counters: counters, index: map[counter]int{}, byWhat: map[string][]int{}, all: map[ofCounter]*series{},
-		spent: map[string]policy.Budget{},
-	}
+	t := &tally{index: map[counter]int{}, byWhat: map[string][]int{}}
 	for i, c := range counters {
-		t.longest = max(t.longest, c.Window)
+		what, scope := splitCounter(c.What)
+		t.counters = append(t.counters, tallied{c, scope, claimedScope(scope), what == "cost"})
 		t.index[c] = i
-		what, _ := splitCounter(c.What)
 		t.byWhat[what] = append(t.byWhat[what], i)
 	}
+	return t.clear()
+}
+
+// clear makes the tally one that has counted nothing.
+func (t *tally) clear() *tally {
+	t.all, t.owners, t.spent = map[ofCounter]*series{}, map[ofCounter]int{}, map[string]used{}
+	t.held, t.reserved, t.heldBy = map[string]*held{}, map[ofCounter]int64{}, map[string]reservedSum{}
 	return t
 }
 
-// empty is a tally of the same counters that has counted nothing.
-func (t *tally) empty() *tally {
-	return &tally{
-		counters: t.counters, index: t.index, byWhat: t.byWhat, longest: t.longest, all: map[ofCounter]*series{},
-		spent: map[string]policy.Budget{},
+// aside is a tally of the same counters that has counted nothing, for what may come to nothing.
+func (t *tally) aside() *tally {
+	other := &tally{
+		counters: t.counters, index: t.index, byWhat: t.byWhat, beside: t, released: map[string]string{},
 	}
+	return other.clear()
 }
 
 // has reports whether the tally counts all of these, so that it can be kept. For none it is
@@ -81,11 +138,21 @@ func (t *tally) has(counters []counter) bool {
 	})
 }
 
-// reach is how far back the counters look at a moment.
-func (t *tally) reach(at time.Time) time.Time { return at.Add(-t.longest - t.longest/parts) }
-
-// slot is the number of the part of a window that a moment falls into.
-func slot(at time.Time, window time.Duration) int64 { return at.UnixNano() / (int64(window) / parts) }
+// reach is how far back the counters look at a moment, and what may be reserved.
+func (t *tally) reach(at time.Time) time.Time {
+	oldest := at.Add(-reserveFor)
+	for i := range t.counters {
+		w := t.counters[i].Window
+		begin := w.Begin(at)
+		if !w.Calendar() {
+			begin = begin.Add(-time.Duration(w) / parts)
+		}
+		if begin.Before(oldest) {
+			oldest = begin
+		}
+	}
+	return oldest
+}
 
 // upTo is the entry that the tally has come to.
 func (t *tally) upTo() int64 {
@@ -107,15 +174,8 @@ func (t *tally) add(seq int64, workspace string, facts []Fact, at time.Time) {
 		return
 	}
 	t.last = at
-	for _, f := range facts {
-		for _, handoffID := range f.Handoffs {
-			t.spent[handoffID] = f.addTo(t.spent[handoffID])
-		}
-		for _, i := range t.byWhat[f.What] {
-			if c := &t.counters[i]; c.workspace == "" || workspace == "" || c.workspace == workspace {
-				t.seriesOf(ownerOf(c.What, f.Belongs), i).add(slot(at, c.Window), f.N)
-			}
-		}
+	for i := range facts {
+		t.addFact(&facts[i], workspace, at)
 	}
 	t.added++
 	if t.added%10_000 == 0 {
@@ -123,21 +183,48 @@ func (t *tally) add(seq int64, workspace string, facts []Fact, at time.Time) {
 	}
 }
 
-// addTo adds what a fact uses of a budget.
-func (f *Fact) addTo(spent policy.Budget) policy.Budget {
-	switch f.What {
-	case allowed:
-		spent.Calls += int64(f.N)
-	case "tokens":
-		spent.Tokens += int64(f.N)
-	case "cost":
-		spent.CostUSD += f.N
+// addFact counts one fact.
+func (t *tally) addFact(f *Fact, workspace string, at time.Time) {
+	if f.Workspace == "" {
+		f.Workspace = workspace
 	}
-	return spent
+	if f.Release != "" {
+		t.release(f.Release, f.Agent)
+	}
+	if f.Reserve != nil {
+		t.hold(*f.Reserve, &f.Belongs, workspace)
+	}
+	n := f.N
+	if f.What == "cost" {
+		n = math.Round(n * 1e9)
+	}
+	for _, handoffID := range f.Handoffs {
+		t.spent[handoffID] = t.spent[handoffID].plus(f.What, n)
+	}
+	for _, i := range t.byWhat[f.What] {
+		if c := &t.counters[i]; c.about(workspace) {
+			if _, s := t.seriesOf(&f.Belongs, i); s != nil {
+				s.add(c.slot(at), n)
+			}
+		}
+	}
+}
+
+// plus adds what a fact uses of a budget.
+func (u used) plus(what string, n float64) used {
+	switch what {
+	case allowed:
+		u.calls += n
+	case "tokens":
+		u.tokens += n
+	case "cost":
+		u.nanos += n
+	}
+	return u
 }
 
 // Spent is what was used of the budget of a handoff that is open, by it and all below it, as far as this node has
-// counted.
+// counted. What is reserved is not in it.
 func (b *Book) Spent(handoffID string) policy.Budget {
 	b.mu.RLock()
 	recent := b.inForce.recent
@@ -145,89 +232,116 @@ func (b *Book) Spent(handoffID string) policy.Budget {
 	if recent == nil {
 		return policy.Budget{}
 	}
-	return recent.spentBy(handoffID)
+	u, _ := recent.spentBy(handoffID, time.Time{}, nil)
+	return u.budget()
 }
 
-// spentBy is what was used of a handoff's budget.
-func (t *tally) spentBy(handoffID string) policy.Budget {
+// budget is the same as others see it.
+func (u used) budget() policy.Budget {
+	whole := func(n float64) int64 { return int64(min(n, math.MaxInt64/2)) }
+	return policy.Budget{Calls: whole(u.calls), Tokens: whole(u.tokens), CostUSD: u.nanos / 1e9}
+}
+
+// spentBy is what was used of a handoff's budget, and what is reserved of it, but for what is released beside it.
+func (t *tally) spentBy(handoffID string, now time.Time, released map[string]string) (used, reservedSum) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	return t.spent[handoffID]
-}
-
-// splitCounter takes the scope from the name of a counter, as in actions.tool or actions.user.tool. The name of a rule
-// may have dots of its own.
-func splitCounter(counter string) (what, scope string) {
-	if strings.HasPrefix(counter, policy.RuleCount("")) {
-		return counter, ""
+	if t.expired(now) {
+		t.expire(now)
 	}
-	what, scope, _ = strings.Cut(counter, ".")
-	return what, scope
+	sum := t.heldBy[handoffID]
+	if len(released) > 0 && sum != (reservedSum{}) {
+		sum.tokens -= t.without(released, func(h *held) int64 { return h.partOf(handoffID, h.Tokens) })
+		sum.nanos -= t.without(released, func(h *held) int64 { return h.partOf(handoffID, h.CostNano) })
+	}
+	return t.spent[handoffID], sum
 }
 
-// Belongs is what something that is counted belongs to. A protocol leaves empty what it does not know.
-type Belongs struct {
-	Agent   string // its id
-	Tool    string
-	Session string
-	User    string // the id of the user on whose behalf it is; the rulebook fills it in
-	Tier    policy.Tier
-	// Handoff is the id of the one under which it happened. The rulebook fills in Handoffs, which are it and all above
-	// it: their budgets are used.
-	Handoff  string
-	Handoffs []string
-}
-
-// ownerOf is the key under which a counter is kept: the agent or the user whose agent it is, or one of their tools,
-// sessions or tiers. An agent that is nobody's counts for itself alone.
-func ownerOf(counter string, b Belongs) string {
-	_, scope := splitCounter(counter)
-	owner := b.Agent
-	if of, narrower, _ := strings.Cut(scope, "."); of == "user" {
-		if scope = narrower; b.User != "" {
-			owner = "\x00user\x00" + b.User
+// key is where a counter of an owner is kept: apart, or with all that its agent has made up beyond maxOwners.
+func (t *tally) key(of *Belongs, i int) ofCounter {
+	c := &t.counters[i]
+	key := ofCounter{ownerOf(c.scope, of), i}
+	if !c.claimed || key.owner == "" || t.all[key] != nil {
+		return key
+	}
+	mine := ofCounter{of.Agent, i}
+	n := t.owners[mine]
+	if t.beside != nil {
+		there, more := t.beside.known(key, mine)
+		if there {
+			return key
 		}
+		n += more
 	}
-	switch scope {
-	case "tool":
-		return owner + "\x00tool\x00" + b.Tool
-	case "session":
-		return owner + "\x00session\x00" + b.Session
-	case "tier":
-		return owner + "\x00tier\x00" + string(b.Tier)
+	if n >= maxOwners {
+		key.owner = "\x00others\x00" + of.Agent
 	}
-	return owner
+	return key
 }
 
-// seriesOf is a counter of an owner, made on first use. The caller holds the lock.
-func (t *tally) seriesOf(owner string, i int) *series {
-	key := ofCounter{owner, i}
-	if t.all[key] == nil {
-		t.all[key] = &series{}
-	}
-	return t.all[key]
+// known reports whether a counter is kept, and how many its agent has made up.
+func (t *tally) known(key, mine ofCounter) (there bool, n int) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.all[key] != nil, t.owners[mine]
 }
 
-// forget drops what did not change for as long as its window.
+// seriesOf is a counter of an owner, made on first use; nil if it does not count for the owner. The caller holds the
+// lock.
+func (t *tally) seriesOf(of *Belongs, i int) (ofCounter, *series) {
+	key := t.key(of, i)
+	if s := t.all[key]; s != nil || key.owner == "" {
+		return key, s
+	}
+	c := &t.counters[i]
+	s := &series{slots: make([]float64, parts+1)}
+	if c.Window.Calendar() {
+		s.slots = make([]float64, 1)
+	}
+	if c.claimed {
+		s.agent = of.Agent
+		t.owners[ofCounter{s.agent, i}]++
+	}
+	t.all[key] = s
+	return key, s
+}
+
+// forget drops what did not change for as long as its window, and for which nothing is reserved.
 func (t *tally) forget(now time.Time) {
 	for key, s := range t.all {
-		if s.newest < slot(now, t.counters[key.i].Window)-parts {
-			delete(t.all, key)
+		if s.newest >= t.counters[key.i].first(now) || t.reserved[key] != 0 {
+			continue
+		}
+		delete(t.all, key)
+		if mine := (ofCounter{s.agent, key.i}); s.agent != "" {
+			if t.owners[mine]--; t.owners[mine] == 0 {
+				delete(t.owners, mine)
+			}
 		}
 	}
 }
 
-// add adds to a slot, after clearing the slots that time has passed since the newest one. The
-// slots are a ring: slot number N is at N modulo their number.
+// add adds to a slot, after clearing the slots that time has passed since the newest one. Times never go back (LED-5).
 func (s *series) add(number int64, n float64) {
-	if number > s.newest+parts { // all that is kept is older than the window
-		*s = series{newest: number}
+	size := int64(len(s.slots))
+	if number >= s.newest+size { // all that is kept is older than the window
+		clear(s.slots)
+		s.newest = number
 	}
 	for s.newest < number {
 		s.newest++
-		s.slots[s.newest%(parts+1)] = 0
+		s.slots[s.newest%size] = 0
 	}
-	s.slots[number%(parts+1)] += n
+	s.slots[number%size] += n
+}
+
+// since adds up the slots from a number on. Slots older than those that are kept add nothing.
+func (s *series) since(number int64) (sum float64) {
+	size := int64(len(s.slots))
+	for n := max(number, s.newest-size+1); n <= s.newest; n++ {
+		sum += s.slots[n%size]
+	}
+	return sum
 }
 
 // newest is the time of the newest entry that was counted.
@@ -237,51 +351,79 @@ func (t *tally) newest() time.Time {
 	return t.last
 }
 
-// count is the sum of what is not older than the window, for an agent of a workspace.
-func (t *tally) count(owner, workspace string, c policy.Count, now time.Time) float64 {
+// count is the sum of what is not older than the window, for what belongs to somebody, and what is reserved beside it,
+// but for what is released beside the tally. Money is in billionths of a dollar; inUnit has it in dollars.
+func (t *tally) count(of *Belongs, c policy.Count, now time.Time, released map[string]string) (sum, reserved float64) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	if t.last.After(now) {
 		now = t.last // a clock that was set back does not make things unhappen
 	}
+	if t.expired(now) {
+		t.expire(now)
+	}
 	i, counted := t.index[counter{c, ""}]
 	if !counted {
-		i, counted = t.index[counter{c, workspace}]
+		i, counted = t.index[counter{c, of.Workspace}]
 	}
-	if s := t.all[ofCounter{owner, i}]; counted && s != nil {
-		return s.since(slot(now, c.Window) - parts)
+	if !counted {
+		return 0, 0
 	}
-	return 0
+	key := t.key(of, i)
+	if s := t.all[key]; s != nil {
+		sum = s.since(t.counters[i].first(now))
+	}
+	if n := t.reserved[key]; n != 0 {
+		if len(released) > 0 {
+			n -= t.without(released, func(h *held) int64 { return h.partAt(key, &t.counters[i]) })
+		}
+		reserved = float64(n)
+	}
+	return sum, reserved
 }
 
-// since adds up the slots from a number on. Slots older than those that are kept add nothing.
-func (s *series) since(number int64) (sum float64) {
-	for n := max(number, s.newest-parts); n <= s.newest; n++ {
-		sum += s.slots[n%(parts+1)]
+// inUnit is a number of a counter as rules see it.
+func inUnit(c policy.Count, n float64) float64 {
+	if what, _ := splitCounter(c.What); what == "cost" {
+		return n / 1e9
 	}
-	return sum
+	return n
 }
 
 // countReader is what a policy sees of the counters of one agent in one decision. It notes the
 // counters that were read and their values, for the record, so that a replay sees the same.
 type countReader struct {
-	at        *tally
-	pending   *tally // what is counted beside it, nil for nothing; see Recheck
-	of        Belongs
-	workspace string
-	now       time.Time
-	seen      policy.Counts
+	at       *tally
+	pending  *tally // what is counted beside it, nil for nothing; see Recheck
+	of       Belongs
+	now      time.Time
+	seen     policy.Counts
+	reserved policy.Counts // how much of what was seen is reserved; what is nothing is left out
 }
 
 // Count implements policy.Recent.
-func (l *countReader) Count(what string, window time.Duration) float64 {
-	n := l.count(policy.Count{What: what, Window: window})
+func (l *countReader) Count(what string, w window.Window) float64 {
+	n, reserved := l.count(policy.Count{What: what, Window: w})
 	if l.seen == nil {
 		l.seen = policy.Counts{}
 	}
-	l.seen.Set(what, window, n)
+	l.seen.Set(what, w, n)
+	if reserved > 0 {
+		if l.reserved == nil {
+			l.reserved = policy.Counts{}
+		}
+		l.reserved.Set(what, w, reserved)
+	}
 	return n
 }
+
+// Reserved implements recent.Reserving.
+func (l *countReader) Reserved(what string, w window.Window) float64 {
+	return l.reserved.Count(what, w)
+}
+
+// AnyReserved implements recent.Reserving.
+func (l *countReader) AnyReserved() bool { return len(l.reserved) > 0 }
 
 // spend is a chain with what was used of its budgets.
 func (l *countReader) spend(hops []policy.Hop) []policy.Hop {
@@ -293,21 +435,28 @@ func (l *countReader) spend(hops []policy.Hop) []policy.Hop {
 		if (hops[i].Budget == policy.Budget{}) {
 			continue
 		}
-		hops[i].Spent = l.at.spentBy(hops[i].ID)
+		var gone map[string]string
 		if l.pending != nil {
-			more := l.pending.spentBy(hops[i].ID)
-			hops[i].Spent.Calls += more.Calls
-			hops[i].Spent.Tokens += more.Tokens
-			hops[i].Spent.CostUSD += more.CostUSD
+			gone = l.pending.released
 		}
+		u, reserved := l.at.spentBy(hops[i].ID, l.now, gone)
+		if l.pending != nil {
+			more, moreReserved := l.pending.spentBy(hops[i].ID, l.now, nil)
+			u = used{u.calls + more.calls, u.tokens + more.tokens, u.nanos + more.nanos}
+			reserved = reservedSum{reserved.tokens + moreReserved.tokens, reserved.nanos + moreReserved.nanos}
+		}
+		all := used{u.calls, u.tokens + float64(reserved.tokens), u.nanos + float64(reserved.nanos)}
+		hops[i].Spent = all.budget()
+		hops[i].Reserved = policy.Budget{Tokens: reserved.tokens, CostUSD: float64(reserved.nanos) / 1e9}
 	}
 	return hops
 }
 
-func (l *countReader) count(c policy.Count) float64 {
-	owner := ownerOf(c.What, l.of)
+// count is a counter with what is reserved, and that alone.
+func (l *countReader) count(c policy.Count) (n, reserved float64) {
 	if l.pending == nil {
-		return l.at.count(owner, l.workspace, c, l.now)
+		n, reserved = l.at.count(&l.of, c, l.now, nil)
+		return inUnit(c, n+reserved), inUnit(c, reserved)
 	}
 	now := l.now
 	for _, t := range []*tally{l.at, l.pending} {
@@ -315,5 +464,8 @@ func (l *countReader) count(c policy.Count) float64 {
 			now = t.newest()
 		}
 	}
-	return l.at.count(owner, l.workspace, c, now) + l.pending.count(owner, l.workspace, c, now)
+	n, reserved = l.at.count(&l.of, c, now, l.pending.released)
+	more, moreReserved := l.pending.count(&l.of, c, now, nil)
+	n, reserved = n+more, reserved+moreReserved
+	return inUnit(c, n+reserved), inUnit(c, reserved)
 }

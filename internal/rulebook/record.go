@@ -40,6 +40,9 @@ type Record struct {
 	// Refused is the name in place of a rule's if the call was refused for what it says of itself.
 	Refused string        `json:"refused,omitzero"`
 	Recent  policy.Counts `json:"recent,omitzero"` // the counters that rules looked at
+	// Reserved is how much of Recent was reserved for calls under way, and Reserve what is for this one; nil for nothing.
+	Reserved policy.Counts `json:"reserved,omitzero"`
+	Reserve  *Reservation  `json:"reserve,omitzero"`
 	// The versions of the narrower layers that were in force: that of Agent.Workspace, and that of User. 0 for none.
 	WorkspacePolicy int64 `json:"workspace_policy,omitzero"`
 	UserPolicy      int64 `json:"user_policy,omitzero"`
@@ -139,11 +142,17 @@ type Reading struct {
 	Facts    []Fact  // what else it adds to what an agent did recently
 }
 
-// Fact adds N to a counter.
+// Fact adds N to a counter, or says that a call is under way, or that one is over.
 type Fact struct {
 	Belongs
 	What string // the name of a counter
 	N    float64
+	// Reserve is what may be used by a call that is under way; nil for none. Where an entry holds a decision with a
+	// reservation, that is found without it.
+	Reserve *Reservation
+	// Release is the id of a reservation of the same agent that ends, since its call is over; "" for none. What the
+	// call has used are other facts of the same entry, so that nothing is free in between.
+	Release string
 }
 
 // Reader finds what entries of one kind say of decisions.
@@ -258,6 +267,7 @@ func (b *Book) read(e *ledger.Entry) (Reading, error) {
 	}
 	for i := range r.Facts {
 		f := &r.Facts[i]
+		f.Workspace = cmp.Or(f.Workspace, e.Workspace)
 		if f.User == "" {
 			f.User = b.userOf(f.Agent)
 		}
@@ -270,11 +280,11 @@ func (b *Book) read(e *ledger.Entry) (Reading, error) {
 	return r, nil
 }
 
-// input is what the decision depended on, but for the counters.
+// input is what the decision depended on, with the counters on record.
 func (r *Record) input() policy.Input {
 	in := policy.Input{
 		Event: *r.Event, Agent: r.Agent, User: r.User, Scopes: r.Scopes,
-		Now: time.UnixMicro(r.Now).UTC(),
+		Now: time.UnixMicro(r.Now).UTC(), Counts: r.Recent, Reserved: r.Reserved,
 	}
 	if d := &r.Delegation; d.ID != "" || d.Unverified || d.Refused {
 		own := *d
@@ -289,7 +299,10 @@ func (r *Record) input() policy.Input {
 
 // belongs is whose counters the decision reads, and adds to.
 func (r *Record) belongs() Belongs {
-	b := Belongs{Agent: r.AgentID, Tool: r.Event.Tool, Session: r.Event.Session, User: r.User.ID, Tier: r.Event.Tier}
+	b := Belongs{
+		Agent: r.AgentID, Tool: r.Event.Tool, Session: r.Event.Session, User: r.User.ID, Tier: r.Event.Tier,
+		Project: r.Event.Project, Run: r.Event.Run, Workspace: r.Agent.Workspace,
+	}
 	for i := range r.Delegation.Hops {
 		b.Handoffs = append(b.Handoffs, r.Delegation.Hops[i].ID)
 	}
@@ -332,13 +345,18 @@ func (r Reading) facts() []Fact {
 			counted[d.Event.Point]: 1, d.outcome(): 1, d.ruleCount(): 1,
 			"tokens": float64(d.Event.Tokens), "cost": d.Event.CostUSD,
 		} {
-			facts = append(facts, Fact{d.belongs(), what, n})
+			facts = append(facts, Fact{Belongs: d.belongs(), What: what, N: n})
+		}
+		if d.Reserve != nil {
+			facts = append(facts, Fact{Belongs: d.belongs(), Reserve: d.Reserve})
 		}
 	}
 	var counting []Fact
 	for _, f := range facts {
-		if f.What != "" && f.N > 0 {
-			f.N = min(f.N, maxFact)
+		if f.N = min(f.N, maxFact); !(f.N > 0) || f.What == "" { // not a number is nothing
+			f.What, f.N = "", 0
+		}
+		if f.N > 0 || f.Reserve != nil || f.Release != "" {
 			counting = append(counting, f)
 		}
 	}

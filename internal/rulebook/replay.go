@@ -101,7 +101,7 @@ func (b *Book) ReplayLayer(ctx context.Context, l Layer, p *policy.Policy, since
 		return Report{}, err
 	}
 	begin := r.first
-	if r.recent.longest > 0 {
+	if len(r.recent.counters) > 0 {
 		if begin, err = b.ledger.SeqBefore(ctx, r.recent.reach(since)); err != nil {
 			return Report{}, err
 		}
@@ -203,7 +203,7 @@ func (r *replay) rulesFor(d *Record) (rules inForceFor) {
 // try decides again what a page holds. Counting depends on the order of entries and is done
 // first, by one goroutine; the decisions then share all processors.
 func (r *replay) try(ctx context.Context, page []decidedEntry) error {
-	if r.recent.longest > 0 {
+	if len(r.recent.counters) > 0 {
 		r.count(page)
 	}
 	page = slices.DeleteFunc(page, func(t decidedEntry) bool {
@@ -226,20 +226,31 @@ func (r *replay) count(page []decidedEntry) {
 	for i := range page {
 		t := &page[i]
 		if d := t.reading.Decision; d != nil && t.entry.Seq > r.first && r.about(d) {
-			t.counts = policy.Counts{}
-			for _, c := range r.recent.counters {
-				if c.workspace != "" && c.workspace != d.Agent.Workspace {
-					continue
-				}
-				n, onRecord := d.Recent.Find(c.What, c.Window)
-				if !onRecord {
-					n = r.recent.count(ownerOf(c.What, d.belongs()), d.Agent.Workspace, c.Count, time.UnixMicro(d.Now))
-				}
-				t.counts.Set(c.What, c.Window, n)
-			}
+			t.counts, t.reserved = r.countsFor(d)
 		}
 		r.recent.add(t.entry.Seq, t.workspace(), t.reading.facts(), t.entry.At)
 	}
+}
+
+// countsFor is what the counters were for a decision, and what was reserved of them.
+func (r *replay) countsFor(d *Record) (counts, reserved policy.Counts) {
+	counts, reserved = policy.Counts{}, policy.Counts{}
+	again := countReader{at: r.recent, of: d.belongs(), now: time.UnixMicro(d.Now)}
+	for i := range r.recent.counters {
+		c := &r.recent.counters[i]
+		if c.workspace != "" && c.workspace != d.Agent.Workspace {
+			continue
+		}
+		n, onRecord := d.Recent.Find(c.What, c.Window)
+		held := d.Reserved.Count(c.What, c.Window)
+		if !onRecord {
+			n, held = again.count(c.Count)
+		}
+		if counts.Set(c.What, c.Window, n); held > 0 {
+			reserved.Set(c.What, c.Window, held)
+		}
+	}
+	return counts, reserved
 }
 
 // decide fills in the verdicts of a part of a page. Parts do not overlap.
@@ -248,7 +259,7 @@ func (r *replay) decide(ctx context.Context, part []decidedEntry) {
 		t := &part[i]
 		if d := t.reading.Decision; d != nil {
 			in := d.input()
-			in.Counts = t.counts
+			in.Counts, in.Reserved = t.counts, t.reserved
 			t.verdict = decide(ctx, r.rulesFor(d), in)
 		}
 	}

@@ -35,6 +35,9 @@ func (r *Reader) Add(at Position, hint, format string, args ...any) {
 	r.problems = append(r.problems, Problem{at.Line, at.Column, fmt.Sprintf(format, args...), hint})
 }
 
+// Found is how many problems were noted so far.
+func (r *Reader) Found() int { return len(r.problems) }
+
 // Fault is the error with all problems, in the order of the source, nil if there are none. Its
 // message is the first problem; the details have up to fifty.
 func (r *Reader) Fault() error {

@@ -4,9 +4,10 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"time"
 
 	"signalbox/internal/policy"
+	"signalbox/internal/policy/recent"
+	"signalbox/internal/policy/window"
 )
 
 // The names of the narrower layers, as verdicts and records have them. The server's is "".
@@ -57,8 +58,9 @@ func (s Stack) decideAll(ctx context.Context, in policy.Input) policy.Verdict {
 			return missing
 		}
 	}
+	over := s.over(ctx, in)
 	if v.Rule != policy.DefaultRule || v.Failed {
-		return v
+		return within(over, v)
 	}
 	floor, shadows := v, v.Shadow
 	v = s.Default(in.Event.Point)
@@ -75,7 +77,32 @@ func (s Stack) decideAll(ctx context.Context, in policy.Input) policy.Verdict {
 		}
 	}
 	v.Shadow = shadows
-	return v
+	return within(over, v)
+}
+
+// over is the strictest verdict of the narrower layers' budgets, the narrowest layer's among equals. It has no action
+// if none is used up. As scopes, the budgets of every layer hold, whatever rules of other layers say.
+func (s Stack) over(ctx context.Context, in policy.Input) (strictest policy.Verdict) {
+	for _, l := range s.Narrower {
+		one, ok := l.Policy.Over(ctx, l.sees(in))
+		if ok && (strictest.Action == "" || strictness[one.Action] > strictness[strictest.Action]) {
+			strictest, strictest.Layer = one, l.Name
+		}
+	}
+	return strictest
+}
+
+// within is the verdict of all rules, or that of a budget if it is stricter. A person who is asked for the budget is
+// asked about what the rules would change.
+func within(over, v policy.Verdict) policy.Verdict {
+	if over.Action == "" || strictness[v.Action] >= strictness[over.Action] {
+		return v
+	}
+	over.Shadow = v.Shadow
+	if over.Action == policy.Gate {
+		over.Changes = v.Changes
+	}
+	return over
 }
 
 // Default is the verdict where no rule of any layer matches: the strictest of the server's default and of those that
@@ -151,30 +178,28 @@ func (s Stack) Explain(ctx context.Context, in policy.Input) policy.Explanation 
 	if len(s.Narrower) == 0 {
 		return x
 	}
-	v, byServer := s.Decide(ctx, in), x.Rule != policy.DefaultRule
+	v, decided := s.Decide(ctx, in), x.Rule != policy.DefaultRule
 	x.Then, x.Rule, x.Reason, x.Layer = v.Action, v.Rule, v.Reason, v.Layer
-	if byServer || isCheck(v) {
+	if isCheck(v) {
 		return x
 	}
 	for _, l := range s.Narrower {
 		one := l.Policy.Explain(ctx, l.sees(in))
 		for _, r := range one.Rules {
+			if decided && !r.Budget {
+				continue // the rules were not tried
+			}
 			r.Layer = l.Name
 			x.Rules = append(x.Rules, r)
 		}
-		if one.Rule != policy.DefaultRule {
-			break
-		}
+		decided = decided || one.Rule != policy.DefaultRule
 	}
 	return x
 }
 
 // sees is the input as the rules of the layer see it: recent.by_rule counts the rules of their own layer.
 func (l *Narrower) sees(in policy.Input) policy.Input {
-	if in.Recent == nil {
-		in.Recent = in.Counts
-	}
-	in.Recent = own{in.Recent, l.Of}
+	in.Recent = own{in.AllRecent(), l.Of}
 	return in
 }
 
@@ -184,8 +209,22 @@ type own struct {
 }
 
 // Count implements policy.Recent.
-func (o own) Count(what string, window time.Duration) float64 {
-	return o.Recent.Count(Counter(o.of, what), window)
+func (o own) Count(what string, w window.Window) float64 {
+	return o.Recent.Count(Counter(o.of, what), w)
+}
+
+// Reserved implements recent.Reserving.
+func (o own) Reserved(what string, w window.Window) float64 {
+	if r, ok := o.Recent.(recent.Reserving); ok {
+		return r.Reserved(Counter(o.of, what), w)
+	}
+	return 0
+}
+
+// AnyReserved implements recent.Reserving.
+func (o own) AnyReserved() bool {
+	r, ok := o.Recent.(recent.Reserving)
+	return ok && r.AnyReserved()
 }
 
 // Counter is the name under which a counter is kept that a rule of a layer reads. Rules of another layer may have the

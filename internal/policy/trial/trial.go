@@ -18,6 +18,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/policy"
 	"signalbox/internal/policy/document"
+	"signalbox/internal/policy/window"
 )
 
 // reader reads test files.
@@ -45,7 +46,7 @@ type Result struct {
 }
 
 // Keys are the keys of a test. docs/policy.md explains them.
-var Keys = []string{"name", "point", "event", "agent", "user", "delegation", "recent", "now", "expect"}
+var Keys = []string{"name", "point", "event", "agent", "user", "delegation", "recent", "reserved", "now", "expect"}
 
 // testTime is now in a test that does not say, so that it comes out the same on any day.
 var testTime = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -122,7 +123,10 @@ func (r *reader) test(n *yaml.Node) Test {
 		decode(r.object(n, "delegation", "", policy.FieldTypes("delegation")), t.Input.Delegation)
 	}
 	if n := f["recent"]; n != nil {
-		t.Input.Counts = r.counts(n)
+		t.Input.Counts = r.counts(n, "recent")
+	}
+	if n := f["reserved"]; n != nil {
+		t.Input.Reserved = r.counts(n, "reserved")
 	}
 	if n := f["now"]; n != nil {
 		t.Input.Now = r.time(n, "now")
@@ -187,28 +191,29 @@ func decode(values map[string]any, into any) {
 }
 
 // counts reads {actions: {10m: 12}}.
-func (r *reader) counts(n *yaml.Node) policy.Counts {
+func (r *reader) counts(n *yaml.Node, of string) policy.Counts {
 	counts := policy.Counts{}
-	f, _ := r.AnyMapping(n, "recent", func(key *yaml.Node) bool {
+	f, _ := r.AnyMapping(n, of, func(key *yaml.Node) bool {
 		if policy.IsCounter(key.Value) {
 			return true
 		}
 		r.Add(document.At(key), fault.DidYouMean(key.Value, policy.CounterNames())+
-			` A counter of one tool, session, tier or user is written "actions.tool", that of a rule "by_rule.NAME".`,
+			` A counter of one tool, session, tier, user, run, deck or workspace is written "actions.tool", that of a rule "by_rule.NAME".`,
 			"There is no counter %q.", key.Value)
 		return false
 	})
 	for name, node := range f {
-		windows, _ := r.AnyMapping(node, `"recent.`+name+`"`, func(key *yaml.Node) bool {
-			if _, ok := document.ParseDuration(key.Value); !ok {
-				r.Add(document.At(key), "Write a length of time such as 10m, 24h or 7d.", "%q is not a length of time.", key.Value)
+		windows, _ := r.AnyMapping(node, `"`+of+"."+name+`"`, func(key *yaml.Node) bool {
+			if w, ok := window.Parse(key.Value); !ok || !w.Fits() {
+				r.Add(document.At(key), "Write a length of time such as 10m, 24h or 7d, or hour, day or month.",
+					"%q is not a length of time.", key.Value)
 				return false
 			}
 			return true
 		})
 		counts[name] = map[string]float64{}
 		for window, value := range windows {
-			if text, ok := r.Scalar(value, "recent."+name, "Write a number.", "!!int", "!!float"); ok {
+			if text, ok := r.Scalar(value, of+"."+name, "Write a number.", "!!int", "!!float"); ok {
 				var number float64
 				if err := value.Decode(&number); err != nil {
 					r.Add(document.At(value), "Write a number.", "%q is not a number.", text)

@@ -129,12 +129,12 @@ func TestAMistakeInATestFileIsToldWithItsPlace(t *testing.T) {
 		},
 		{
 			"version: 1\ntests: [{name: x, point: action, recent: {action: {1m: 1}}, expect: {then: block}}]\n",
-			`2:43 There is no counter "action". Did you mean "actions"? A counter of one tool, session, tier or user is written ` +
+			`2:43 There is no counter "action". Did you mean "actions"? A counter of one tool, session, tier, user, run, deck or workspace is written ` +
 				`"actions.tool", that of a rule "by_rule.NAME".`,
 		},
 		{
 			"version: 1\ntests: [{name: x, point: action, recent: {actions: {soon: 1}}, expect: {then: block}}]\n",
-			`2:53 "soon" is not a length of time. Write a length of time such as 10m, 24h or 7d.`,
+			`2:53 "soon" is not a length of time. Write a length of time such as 10m, 24h or 7d, or hour, day or month.`,
 		},
 		{
 			"version: 1\ntests: [{name: x, point: action, recent: {actions: {1m: many}}, expect: {then: block}}]\n",
