@@ -30,6 +30,7 @@ func outcome(tb testing.TB, condition string, in policy.Input) string {
 var something = policy.Input{
 	Event: policy.Event{
 		Tool: "bash", Tools: []string{"bash", "edit"}, CostUSD: 1.5, Tokens: 10,
+		EstimateUSD: 2.5, EstimateTokens: 9000, Unpriced: true,
 		Payload: map[string]any{
 			"amount": 150.5, "three": 3.0, "numbers": []any{2.0, 4}, "large": 1e301, "count": int64(3), "name": "Ann",
 			"flag": true, "nothing": nil, "zero": int64(0), "blank": "",
@@ -51,6 +52,9 @@ func TestWhatIsAbsentIsEmptyAndNeverAnError(t *testing.T) {
 		{`event.tool == ""`, "true", "false"},
 		{`event.cost_usd > 1`, "false", "true"},
 		{`event.tokens == 0`, "true", "false"},
+		{`event.estimate_usd > 1 && has(event.estimate_usd)`, "false", "true"},
+		{`event.estimate_tokens == 0 && !has(event.estimate_tokens)`, "true", "false"},
+		{`event.unpriced`, "false", "true"},
 		{`has(event.tool)`, "false", "true"},
 		{`has(event.cost_usd)`, "false", "true"},
 		{`has(event.payload)`, "false", "true"},

@@ -138,7 +138,7 @@ func (t *tally) release(id, agent string) {
 	case h != nil && h.agent == agent:
 		t.drop(h)
 	case h == nil && t.released != nil:
-		t.released[id] = agent
+		t.released[release{id, agent}] = true
 	}
 }
 
@@ -181,11 +181,16 @@ func (t *tally) expire(now time.Time) {
 	t.mu.RLock()
 }
 
+// release is the end of a reservation, as an agent's entry says it.
+type release struct{ id, agent string }
+
+type releases map[release]bool
+
 // without is how much of what is reserved under a key, or for a handoff, is released by these, which are noted beside
 // the tally. The caller has the lock for reading.
-func (t *tally) without(released map[string]string, of func(*held) int64) (sum int64) {
-	for id, agent := range released {
-		if h := t.held[id]; h != nil && h.agent == agent {
+func (t *tally) without(released releases, of func(*held) int64) (sum int64) {
+	for r := range released {
+		if h := t.held[r.id]; h != nil && h.agent == r.agent {
 			sum += of(h)
 		}
 	}

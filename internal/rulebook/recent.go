@@ -42,9 +42,9 @@ type tally struct {
 	heldBy   map[string]reservedSum // by the id of a handoff
 
 	// Of a tally that counts what is not committed yet, see pending: the tally that it stands beside, and what is released
-	// of the reservations there, with the agent that releases it.
+	// of the reservations there.
 	beside   *tally
-	released map[string]string
+	released releases
 }
 
 // counter is what is counted: for every agent, or for those of the workspace whose layer reads it. A layer must not
@@ -124,7 +124,7 @@ func (t *tally) clear() *tally {
 // aside is a tally of the same counters that has counted nothing, for what may come to nothing.
 func (t *tally) aside() *tally {
 	other := &tally{
-		counters: t.counters, index: t.index, byWhat: t.byWhat, beside: t, released: map[string]string{},
+		counters: t.counters, index: t.index, byWhat: t.byWhat, beside: t, released: releases{},
 	}
 	return other.clear()
 }
@@ -243,7 +243,7 @@ func (u used) budget() policy.Budget {
 }
 
 // spentBy is what was used of a handoff's budget, and what is reserved of it, but for what is released beside it.
-func (t *tally) spentBy(handoffID string, now time.Time, released map[string]string) (used, reservedSum) {
+func (t *tally) spentBy(handoffID string, now time.Time, released releases) (used, reservedSum) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	if t.expired(now) {
@@ -353,7 +353,7 @@ func (t *tally) newest() time.Time {
 
 // count is the sum of what is not older than the window, for what belongs to somebody, and what is reserved beside it,
 // but for what is released beside the tally. Money is in billionths of a dollar; inUnit has it in dollars.
-func (t *tally) count(of *Belongs, c policy.Count, now time.Time, released map[string]string) (sum, reserved float64) {
+func (t *tally) count(of *Belongs, c policy.Count, now time.Time, released releases) (sum, reserved float64) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	if t.last.After(now) {
@@ -435,7 +435,7 @@ func (l *countReader) spend(hops []policy.Hop) []policy.Hop {
 		if (hops[i].Budget == policy.Budget{}) {
 			continue
 		}
-		var gone map[string]string
+		var gone releases
 		if l.pending != nil {
 			gone = l.pending.released
 		}

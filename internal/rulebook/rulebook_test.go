@@ -59,7 +59,7 @@ func openAt(t testing.TB, address, dir string, at *ledgertest.Clock) *node {
 	n.roster = roster.New(roster.Options{DB: n.DB, Ledger: n.Ledger, Now: n.Now})
 	n.handoffs = handoff.New(handoff.Options{DB: n.DB, Ledger: n.Ledger, Roster: n.roster, Now: n.Now, Key: []byte("k")})
 	n.book = rulebook.New(n.DB, n.Ledger, n.roster, n.handoffs, n.Now, slog.New(slog.DiscardHandler),
-		map[string]rulebook.Reader{"thing.done": readThing})
+		map[string]rulebook.Reader{"thing.done": readThing, "call.over": readOver})
 	return n
 }
 

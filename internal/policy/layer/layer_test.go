@@ -222,3 +222,51 @@ func TestANarrowerLayerDoesNotWriteWhatRuns(t *testing.T) {
 		}
 	}
 }
+
+// As scopes, the budgets of every layer hold: no rule of another layer lets pass what one of them stops.
+func TestTheBudgetsOfEveryLayerHold(t *testing.T) {
+	const (
+		blocks = "budgets: [{name: day, per: workspace, each: day, usd: 1}]\n"
+		asks   = "budgets: [{name: ask, per: workspace, each: day, usd: 1, then: gate, reason: over}]\n"
+	)
+	for _, c := range []struct {
+		name                    string
+		server, user, workspace string
+		then                    policy.Action
+		rule, layer             string
+	}{
+		{"the server's", blocks + allowBash, allowBash, allowBash, policy.Block, "day", ""},
+		{"the workspace's, and the server allows", allowBash, "", blocks, policy.Block, "day", "workspace"},
+		{"the workspace's, and the user allows", "", allowBash, blocks, policy.Block, "day", "workspace"},
+		{"the user's, and the server allows", allowBash, blocks, allowBash, policy.Block, "day", "user"},
+		{"the stricter of two", allowBash, asks, blocks, policy.Block, "day", "workspace"},
+		{"one that asks, and the server allows", allowBash, "", asks, policy.Gate, "ask", "workspace"},
+		{"one that asks, and the server blocks", blockBash, "", asks, policy.Block, "no-bash", ""},
+		{"one that asks, and the user blocks", "", blockBash, asks, policy.Block, "no-bash", "user"},
+		{"one that asks, and the server's default blocks", "defaults: {action: block}\n", "", asks, policy.Block, "default", ""},
+	} {
+		s := layer.Stack{Server: parse(t, c.server), Narrower: []layer.Narrower{
+			{Name: layer.User, Of: "u", Policy: parse(t, c.user)}, {Name: layer.Workspace, Of: "w", Policy: parse(t, c.workspace)},
+		}}
+		in := policy.Input{
+			Event:  policy.Event{Point: policy.OnAction, Tool: "bash"},
+			Counts: policy.Counts{"cost.workspace": {"day": 1.5}},
+		}
+		v := s.Decide(context.Background(), in)
+		if v.Action != c.then || v.Rule != c.rule || v.Layer != c.layer {
+			t.Errorf("%s: %+v", c.name, v)
+		}
+		x := s.Explain(context.Background(), in)
+		named := false
+		for _, r := range x.Rules {
+			named = named || r.Name == c.rule && r.Layer == c.layer && r.Result == policy.TriedMatches
+		}
+		if x.Then != v.Action || x.Rule != v.Rule || x.Layer != v.Layer || !named && c.rule != "default" {
+			t.Errorf("%s is explained as %+v", c.name, x)
+		}
+		in.Reserved = policy.Counts{"cost.workspace": {"day": 1}}
+		if v := s.Decide(context.Background(), in); c.rule == "day" && v.Action != policy.Defer {
+			t.Errorf("%s, reserved: %+v", c.name, v)
+		}
+	}
+}

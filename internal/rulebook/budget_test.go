@@ -1,0 +1,366 @@
+package rulebook_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"signalbox/internal/ledger"
+	"signalbox/internal/ledger/ledgertest"
+	"signalbox/internal/policy"
+	"signalbox/internal/roster"
+	"signalbox/internal/rulebook"
+	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
+)
+
+// over is the body of an entry that says that a call is over, as the proxy writes it.
+type over struct {
+	Agent   string  `json:"agent"`
+	Reserve string  `json:"reserve,omitzero"`
+	USD     float64 `json:"usd,omitzero"`
+	Tokens  float64 `json:"tokens,omitzero"`
+	Project string  `json:"project,omitzero"`
+	Run     string  `json:"run,omitzero"`
+	Handoff string  `json:"handoff,omitzero"`
+	// Hold is a reservation of a call that a person has approved.
+	Hold *rulebook.Reservation `json:"hold,omitzero"`
+}
+
+func readOver(e *ledger.Entry) (reading rulebook.Reading, err error) {
+	var b over
+	if err := e.Decode(&b); err != nil {
+		return reading, err
+	}
+	of := rulebook.Belongs{Agent: b.Agent, Project: b.Project, Run: b.Run, Handoff: b.Handoff}
+	reading.Facts = []rulebook.Fact{
+		{Belongs: of, Release: b.Reserve},
+		{Belongs: of, What: "cost", N: b.USD},
+		{Belongs: of, What: "tokens", N: b.Tokens},
+		{Belongs: of, Reserve: b.Hold},
+	}
+	return reading, nil
+}
+
+// end records that a call is over.
+func (n *node) end(who roster.Identity, b over) {
+	n.T.Helper()
+	n.Must(n.tryEnd(who, b))
+}
+
+func (n *node) tryEnd(who roster.Identity, b over) error {
+	if b.Agent == "" {
+		b.Agent = who.ID
+	}
+	return n.Ledger.Write(n.T.Context(), func(tx *ledger.Tx) error {
+		tx.Append(ledger.Event{
+			Workspace: who.Workspace, Kind: "call.over", Actor: "agent:" + who.Name, Subject: "call", Body: b,
+		})
+		return nil
+	})
+}
+
+// call has a model call decided and recorded as the proxy does.
+func (n *node) call(who roster.Identity, e policy.Event) (rulebook.Decision, error) {
+	e.Point = policy.OnPrompt
+	return rulebook.Reserve(n.Ledger, []rulebook.Decision{n.book.Decide(n.T.Context(), who, e)},
+		func(all []rulebook.Decision) rulebook.Decision { return all[0] },
+		func(d rulebook.Decision) ledger.Event { return d.Entry(who, "call", "") })
+}
+
+// mustCall is call for one goroutine.
+func (n *node) mustCall(who roster.Identity, e policy.Event) rulebook.Decision {
+	n.T.Helper()
+	d, err := n.call(who, e)
+	n.Must(err)
+	return d
+}
+
+// put applies a whole policy, and waits until it is in force.
+func put(t *testing.T, nodes []*node, source string) {
+	t.Helper()
+	v, _, err := nodes[0].book.Apply(t.Context(), roster.Identity{}, []byte("version: 1\n"+source), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range nodes {
+		n.Must(n.book.Await(t.Context(), v.Number))
+	}
+}
+
+// nodesOf starts one node, and three where the database is for several.
+func nodesOf(t *testing.T, address string, clock *ledgertest.Clock) [][]*node {
+	t.Helper()
+	all := [][]*node{{startAt(t, address, t.TempDir(), clock)}}
+	if strings.HasPrefix(address, "postgres") {
+		all = append(all, []*node{
+			all[0][0], startAt(t, address, t.TempDir(), clock), startAt(t, address, t.TempDir(), clock),
+		})
+	}
+	return all
+}
+
+// at makes a clock show a time, which goes on from there.
+func at(clock *ledgertest.Clock, moment time.Time) { clock.Set(time.Until(moment)) }
+
+const dollarADay = `budgets:
+  - {name: day, per: PER, each: day, usd: 1}
+`
+
+func TestAHundredCallsAtOnceDoNotPassABudgetTogether(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		for _, nodes := range nodesOf(t, address, &ledgertest.Clock{}) {
+			for _, per := range []string{"agent", "run", "deck", "workspace"} {
+				source := strings.ReplaceAll(dollarADay, "PER", per)
+				if per == "run" {
+					source = strings.ReplaceAll(source, ", each: day", "")
+				}
+				put(t, nodes, source)
+				name := fmt.Sprintf("%d-%s", len(nodes), per)
+				who := agent(name)
+				who.Workspace = "w-" + name
+				e := policy.Event{Run: name, Project: name, EstimateUSD: 0.02, EstimateTokens: 500}
+				nodes[0].end(who, over{USD: 0.99, Run: e.Run, Project: e.Project})
+				for round := range 3 {
+					spent := 0.99 + float64(round)*0.001
+					var mu sync.Mutex
+					var passed []rulebook.Decision
+					var deferred atomic.Int64
+					testbed.AtOnce(100, func(i int) {
+						d, err := nodes[i%len(nodes)].call(who, e)
+						switch {
+						case err != nil:
+							t.Error(err)
+						case d.Action == policy.Allow:
+							mu.Lock()
+							passed = append(passed, d)
+							mu.Unlock()
+						case d.Action == policy.Defer && d.Rule == "day" && d.RetrySeconds() == 5:
+							deferred.Add(1)
+						default:
+							t.Errorf("%+v", d.Verdict)
+						}
+					})
+					if len(passed) != 1 || deferred.Load() != 99 {
+						t.Fatalf("%s, round %d, at $%g: %d calls passed and %d were deferred", name, round, spent, len(passed),
+							deferred.Load())
+					}
+					r := passed[0].Record.Reserve
+					if r == nil || r.CostNano != 2e7 || r.Tokens != 500 {
+						t.Fatalf("reserved %+v", r)
+					}
+					nodes[len(nodes)-1].end(who, over{Reserve: r.ID, USD: 0.001, Run: e.Run, Project: e.Project})
+				}
+				nodes[0].end(who, over{USD: 0.007, Run: e.Run, Project: e.Project})
+				if d := nodes[0].mustCall(who, e); d.Action != policy.Block || d.Rule != "day" ||
+					!strings.Contains(d.Reason, "$1 of $1") {
+					t.Errorf("%s: a budget that is spent: %+v", name, d.Verdict)
+				}
+				report, err := nodes[0].book.Replay(t.Context(), mustParseAll(t, source), time.Time{}, func(int64, int64) {})
+				if err != nil || per == "agent" && (report.Changed != 0 || report.OtherRule != 0) {
+					t.Errorf("the record says otherwise than the policy: %+v %v", report, err)
+				}
+			}
+		}
+	})
+}
+
+func mustParseAll(t *testing.T, source string) *policy.Policy {
+	t.Helper()
+	p, err := policy.Parse([]byte("version: 1\n" + source))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestADayBeginsAtMidnightAndOutlivesARestart(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		clock, dir := &ledgertest.Clock{}, t.TempDir()
+		midnight := time.Now().UTC().Truncate(24 * time.Hour).AddDate(0, 0, 2)
+		at(clock, midnight.Add(-26*time.Hour)) // the evening before
+		n := startAt(t, address, dir, clock)
+		put(t, []*node{n}, `budgets:
+  - {name: day, per: agent, each: day, usd: 1}
+  - {name: hour, per: agent, each: hour, usd: 0.9}
+  - {name: month, per: agent, each: month, usd: 100}
+`)
+		x := agent("x")
+		n.end(x, over{USD: 0.5}) // counts for another day
+		restart := func() {
+			n.Stop()
+			n = startAt(t, address, dir, clock)
+			n.Must(n.book.Bootstrap(t.Context()))
+		}
+		look := func(when string, rule string, day, hour float64) {
+			t.Helper()
+			d := n.book.Decide(t.Context(), x, policy.Event{Point: policy.OnAction})
+			if d.Rule != rule || seen(d, "cost", "day") != day || seen(d, "cost", "hour") != hour && rule != "day" {
+				t.Errorf("%s: %s decides, with %v", when, d.Rule, d.Record.Recent)
+			}
+		}
+		until := func(day float64) {
+			t.Helper()
+			testbed.Until(t, "it was counted", func() bool {
+				return seen(n.book.Decide(t.Context(), x, policy.Event{Point: policy.OnAction}), "cost", "day") == day
+			})
+		}
+		at(clock, midnight.Add(-2*time.Hour))
+		n.end(x, over{USD: 0.6})
+		until(0.6)
+		look("in the evening", "default", 0.6, 0.6)
+		restart()
+		look("after a restart", "default", 0.6, 0.6)
+		at(clock, midnight.Add(-5*time.Minute))
+		look("in another hour", "default", 0.6, 0)
+		n.end(x, over{USD: 0.4})
+		until(1)
+		look("five minutes before midnight", "day", 1, 0)
+		d := n.book.Decide(t.Context(), x, policy.Event{Point: policy.OnAction})
+		if want := "It begins anew at " + midnight.Format("2006-01-02") + " 00:00 UTC."; !strings.Contains(d.Reason, want) {
+			t.Errorf("%q does not say %q", d.Reason, want)
+		}
+		restart()
+		look("after a restart before midnight", "day", 1, 0)
+		at(clock, midnight.Add(time.Minute))
+		look("after midnight", "default", 0, 0)
+		restart()
+		look("after a restart after midnight", "default", 0, 0)
+		n.end(x, over{USD: 2})
+		until(2)
+		look("the next day is used up", "day", 2, 0)
+	})
+}
+
+// What was under way when a server was killed ends by itself.
+func TestWhatNobodyReleasesEndsAfterAQuarterOfAnHour(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		clock, dir := &ledgertest.Clock{}, t.TempDir()
+		n := startAt(t, address, dir, clock)
+		put(t, []*node{n}, strings.ReplaceAll(dollarADay, "PER", "workspace"))
+		x, e := agent("x"), policy.Event{EstimateUSD: 5}
+		if d := n.mustCall(x, e); d.Action != policy.Allow {
+			t.Fatalf("%+v", d.Verdict)
+		}
+		n.Stop()
+		n = startAt(t, address, dir, clock)
+		n.Must(n.book.Bootstrap(t.Context()))
+		clock.Move(14 * time.Minute)
+		if d := n.mustCall(agent("y"), e); d.Action != policy.Defer || d.Record.Reserve != nil {
+			t.Errorf("after 14 minutes: %+v", d.Verdict)
+		}
+		clock.Move(2 * time.Minute)
+		if d := n.mustCall(agent("y"), e); d.Action != policy.Allow || d.Record.Reserve == nil {
+			t.Errorf("after 16 minutes: %+v", d.Verdict)
+		}
+	})
+}
+
+func TestOnlyTheServerReleasesAndOnlyOnce(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address, t.TempDir())
+		put(t, []*node{n}, strings.ReplaceAll(dollarADay, "PER", "workspace"))
+		x, y, e := agent("x"), agent("y"), policy.Event{EstimateUSD: 5}
+		first := n.mustCall(x, e)
+		id := first.Record.Reserve.ID
+		reserved := func() float64 {
+			all, err := n.book.Budgets(t.Context(), rulebook.Belongs{Workspace: "default"})
+			n.Must(err)
+			return all[0].ReservedUSD
+		}
+		for _, b := range []over{
+			{Agent: y.ID, Reserve: id}, // another agent
+			{Reserve: id + "x"},
+			{Reserve: "reserve_00000000000000000000000000"},
+		} {
+			n.end(y, b)
+			if d := n.mustCall(y, e); d.Action != policy.Defer {
+				t.Errorf("after %+v: %+v", b, d.Verdict)
+			}
+		}
+		n.end(x, over{Reserve: id, USD: 0.1})
+		second := n.mustCall(y, e)
+		if second.Action != policy.Allow || second.Record.Reserve.ID == id {
+			t.Fatalf("after the release: %+v", second.Verdict)
+		}
+		n.end(x, over{Reserve: id}) // again
+		if d := n.mustCall(x, e); d.Action != policy.Defer || reserved() != 5 {
+			t.Errorf("the same release again: %+v, $%v reserved", d.Verdict, reserved())
+		}
+	})
+}
+
+// What a person has approved goes on without another decision, and is reserved with the entry that lets it go.
+func TestAnApprovedCallReservesToo(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address, t.TempDir())
+		put(t, []*node{n}, strings.ReplaceAll(dollarADay, "PER", "deck"))
+		x, e := agent("x"), policy.Event{EstimateUSD: 5, Project: "website"}
+		hold := n.book.ReserveFor(&e)
+		n.end(x, over{Project: "website", Hold: hold})
+		if d := n.mustCall(agent("y"), e); d.Action != policy.Defer {
+			t.Errorf("%+v", d.Verdict)
+		}
+		if d := n.mustCall(agent("y"), policy.Event{EstimateUSD: 5}); d.Action != policy.Allow {
+			t.Errorf("another deck: %+v", d.Verdict)
+		}
+		n.end(x, over{Reserve: hold.ID})
+		if d := n.mustCall(agent("y"), e); d.Action != policy.Allow {
+			t.Errorf("after it is over: %+v", d.Verdict)
+		}
+		put(t, []*node{n}, "rules: []\n")
+		if r := n.book.ReserveFor(&e); r != nil {
+			t.Errorf("nobody counts, and %+v is reserved", r)
+		}
+	})
+}
+
+// Agents name run and deck themselves.
+func TestAnAgentThatLiesDoesNotEscapeABudget(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address, t.TempDir())
+		for _, per := range []string{"agent", "workspace"} {
+			put(t, []*node{n}, strings.ReplaceAll(dollarADay, "PER", per))
+			x := agent("liar-" + per)
+			x.Workspace = "w-" + per
+			for i, lie := range []policy.Event{
+				{Run: "run-1", Project: "a"},
+				{Run: "run-2", Project: "b", Workspace: "elsewhere/folder"},
+				{Run: strings.Repeat("x", 1<<16), Project: "\x00deck\x00w\x00c"},
+				{Run: "", Project: "", Session: "another", Tool: "another"},
+				{CostUSD: -100, Tokens: -1 << 62, EstimateUSD: -100, EstimateTokens: -1 << 62},
+			} {
+				n.end(x, over{USD: 0.2, Run: lie.Run, Project: strings.ReplaceAll(lie.Project, "\x00", "")})
+				d := n.mustCall(x, lie)
+				if want := i < 4; (d.Action == policy.Allow) != want {
+					t.Errorf("per %s, lie %d: %+v %v", per, i, d.Verdict, d.Record.Recent)
+				}
+			}
+			if d := n.mustCall(x, policy.Event{Run: "new", Project: "new"}); d.Action != policy.Block {
+				t.Errorf("per %s: %+v", per, d.Verdict)
+			}
+			// Nobody pays for a run or a deck of another workspace.
+			put(t, []*node{n}, "budgets:\n  - {name: r, per: run, usd: 0.1}\n  - {name: d, per: deck, each: day, usd: 0.1}\n")
+			if d := n.mustCall(agent("other"), policy.Event{Run: "run-1", Project: "a"}); d.Action != policy.Allow {
+				t.Errorf("the same names in another workspace: %+v", d.Verdict)
+			}
+			y := agent("y")
+			y.Workspace = x.Workspace
+			if d := n.mustCall(y, policy.Event{Run: "run-1"}); d.Rule != "r" {
+				t.Errorf("the same run, another agent: %+v", d.Verdict)
+			}
+			if d := n.mustCall(y, policy.Event{Run: "run-9", Project: "b"}); d.Rule != "d" {
+				t.Errorf("the same deck, another run: %+v", d.Verdict)
+			}
+			if d := n.mustCall(y, policy.Event{Project: "nowhere"}); d.Action != policy.Allow {
+				t.Errorf("without a run: %+v", d.Verdict)
+			}
+			if d := n.mustCall(y, policy.Event{Project: "default"}); d.Rule != "d" {
+				t.Errorf("what names no deck counts for the default one: %+v", d.Verdict)
+			}
+		}
+	})
+}
