@@ -75,6 +75,38 @@ func (x *exchange) passBatch(res *http.Response) error {
 	return err
 }
 
+// passesBatch reports whether the call makes a batch that no rule looks at. It is not held in memory.
+func (x *exchange) passesBatch() bool {
+	return x.kind == kindBatch && x.provider == Anthropic && !x.rules.prompt
+}
+
+// passNewBatch sends a batch that no rule looks at, and works out what it may cost on the way.
+func (x *exchange) passNewBatch(body io.Reader) error {
+	if err := x.prepare(); err != nil {
+		return err
+	}
+	x.header.Set("Accept-Encoding", "identity") // its links may be rewritten
+	requests := x.p.meter.ReadBatch(x.provider)
+	if body == nil {
+		body = http.NoBody
+	}
+	res, cancel, err := x.callProvider(io.TeeReader(body, requests), x.r.ContentLength)
+	defer cancel()
+	x.due = requests.Due()
+	if err != nil {
+		x.record.Status, x.broke = http.StatusBadGateway, true
+		x.recordCall(form.Facts{})
+		return err
+	}
+	defer func() { _ = res.Body.Close() }()
+	if x.record.Status = res.StatusCode; res.StatusCode >= http.StatusMultipleChoices {
+		x.free = true
+		defer x.recordCall(form.Facts{})
+		return x.copyReply(res)
+	}
+	return x.passBatch(res)
+}
+
 // passEmbeddings passes embeddings on, and reads what they took.
 func (x *exchange) passEmbeddings(res *http.Response) error {
 	raw, err := readReply(res)

@@ -116,8 +116,8 @@ func (x *exchange) carry() error {
 	if under.Refused { // also for calls about which no rule is asked
 		return x.refuseCall(x.decideOne(&request{kind: x.kind, provider: x.provider}))
 	}
-	// What no rule looks at is not read into memory: files, and results of batches.
-	if x.form == nil && x.kind == "" {
+	// What no rule looks at is not read into memory: files, results of batches, and batches if no rule is on prompts.
+	if x.form == nil && (x.kind == "" || x.passesBatch()) {
 		return x.passThrough()
 	}
 	return x.carryJudged()

@@ -31,7 +31,7 @@ func (x *exchange) policyEvent(c *form.Call) policy.Event {
 	e := policy.Event{
 		Point: policy.OnToolCall, Protocol: Name, Kind: c.Kind, Tool: c.Tool, Toolset: c.Toolset, Text: string(c.Arguments),
 		Provider: x.provider, Model: x.q.model, Project: x.project, Run: x.run, Thread: x.q.thread.continues,
-		CWD: x.q.cwd, User: x.named.User, Claim: x.named.Claim,
+		CWD: x.q.cwd, User: x.named.User, Claim: x.named.Claim, Reserve: x.record.Reserve,
 	}
 	if c.Unclear == "" { // then form has checked that it is an object
 		_ = policy.DecodeData(c.Arguments, &e.Arguments) // it is an object

@@ -30,6 +30,9 @@ func (x *exchange) passThrough() error {
 	if links || x.reads != "" {
 		x.header.Set("Accept-Encoding", "identity") // what is read, or rewritten, has to be plain text
 	}
+	if x.passesBatch() {
+		return x.passNewBatch(body)
+	}
 	var uploaded *meter.Requests
 	if x.reads == readsUpload && body != nil {
 		uploaded = x.p.meter.ReadRequests(x.provider)

@@ -9,7 +9,7 @@ import (
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 	"signalbox/internal/policy"
-	"signalbox/internal/proxy/form"
+	"signalbox/internal/price"
 	"signalbox/internal/rulebook"
 )
 
@@ -25,6 +25,7 @@ func (x *exchange) askPolicy() (*gate.Approval, error) {
 	}
 	d := x.decidePrompt()
 	x.record.Policy, x.record.Rule, x.record.Decided = d.Record.Policy, d.Rule, d.Recorded
+	x.takeReserve(d.Record.Reserve)
 	switch d.Action {
 	case policy.Allow:
 		switch {
@@ -95,10 +96,37 @@ func (x *exchange) decideOne(q *request) rulebook.Decision {
 	if x.rules.text {
 		e.Text = promptText(q.body)
 	}
+	x.estimate(&e, q)
 	x.named.Into(&e)
 	d := x.p.core.Book.Decide(x.r.Context(), x.who, e)
 	x.of = d.Record.Behalf()
 	return d
+}
+
+// estimate adds to an event what the request may cost at most (PRX-56).
+func (x *exchange) estimate(e *policy.Event, q *request) {
+	var u price.Usage
+	var c price.Cost
+	switch {
+	case q.kind != kindBatch:
+		u, c = x.p.meter.AtMost(x.provider, q.atMost(int64(len(q.body))), "")
+	case q != &x.q: // one of a batch
+		u, c = x.p.meter.AtMost(x.provider, q.atMost(int64(len(q.body))), price.TierBatch)
+	default:
+		d, err := x.batchDue()
+		if err != nil { // the file cannot be looked up, so it is taken for one that was not seen
+			d = x.p.meter.Unseen(x.provider)
+		}
+		u, c, e.Model = d.Usage, d.Cost, d.Model
+	}
+	e.EstimateTokens, e.EstimateUSD, e.Unpriced = u.Tokens(), float64(c.Nanos)/1e9, c.Unpriced()
+}
+
+// takeReserve takes over what is reserved for the call, which ends with its record.
+func (x *exchange) takeReserve(r *rulebook.Reservation) {
+	if x.record.Reserve = ""; r != nil {
+		x.record.Reserve = r.ID
+	}
 }
 
 // refuseCall records a decision that is not an approval, and answers with it. The record comes first:

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"net/http"
 	"time"
 
 	"signalbox/internal/ledger"
@@ -25,10 +26,16 @@ func (x *exchange) recordCall(about form.Facts) {
 	one := *n
 	x.p.meter.Add(x.group(), &one)
 	// What is sent again is another prompt, and takes something of its own.
-	n.Decided, n.Usage, n.Cost, n.Priced = false, price.Usage{}, price.Cost{}, false
+	n.Decided, n.Usage, n.Cost, n.Priced, n.Reserve = false, price.Usage{}, price.Cost{}, false, ""
 	if about.ID != "" && x.q.thread.kept && !x.q.thread.unknown {
 		x.p.keepThread(x, about.ID)
 	}
+}
+
+// recordUnsent records a call that was allowed and cannot be sent: nothing is reserved for it any more.
+func (x *exchange) recordUnsent() {
+	x.free, x.record.Status = true, http.StatusInternalServerError
+	x.recordCall(form.Facts{})
 }
 
 // group is who a record is about.

@@ -20,6 +20,7 @@ func (x *exchange) forwardRequest() (*gate.Approval, error) {
 		x.header.Set("Accept-Encoding", "identity") // a batch, whose links may be rewritten
 	}
 	if err := x.prepare(); err != nil {
+		x.recordUnsent()
 		return nil, err
 	}
 	body := x.q.body
@@ -54,7 +55,7 @@ func (x *exchange) forwardRequest() (*gate.Approval, error) {
 // memory, and that a run is counted here is on disk.
 func (x *exchange) prepare() error {
 	x.bytes, x.sentAt, x.free, x.broke = int64(len(x.q.body)), time.Now(), false, false
-	if x.kind == kindBatch {
+	if x.kind == kindBatch && !x.passesBatch() {
 		if _, err := x.batchDue(); err != nil {
 			return err
 		}

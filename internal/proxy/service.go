@@ -19,6 +19,7 @@ import (
 	"signalbox/internal/protocol"
 	"signalbox/internal/proxy/meter"
 	"signalbox/internal/roster"
+	"signalbox/internal/rulebook"
 )
 
 // Name is the protocol's name in rules (event.protocol) and the value of gate.Origin.Protocol.
@@ -29,8 +30,15 @@ const Name = "proxy"
 func Protocol() protocol.Protocol {
 	return protocol.Protocol{
 		Name: Name, Label: "Model proxy",
-		Migrations: Migrations, Projection: Projection(), Readers: meter.Readers(), Counters: meter.Counters(),
+		Migrations: Migrations, Projection: Projection(), Readers: readers(), Counters: meter.Counters(),
 	}
+}
+
+// readers let the rulebook count what is carried.
+func readers() map[string]rulebook.Reader {
+	all := meter.Readers()
+	all[kindReleased] = readReleased
+	return all
 }
 
 // Options are the settings of the proxy, and what it needs of other protocols. Durations that are
@@ -153,8 +161,9 @@ func (p *Proxy) look(now *policy.Policy, layer string) *rules {
 	return r
 }
 
-// Timers returns none. Held calls end with their gate, whose timers are the gates' own.
-func (p *Proxy) Timers() map[string]clock.Handler { return nil }
+// Timers count what providers have made and nobody has fetched. Held calls end with their gate, whose timers are the
+// gates' own.
+func (p *Proxy) Timers() map[string]clock.Handler { return meter.Timers() }
 
 // Run follows the ledger to keep what is in memory up to date, and records the calls that were
 // carried, until ctx ends.

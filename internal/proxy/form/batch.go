@@ -81,6 +81,20 @@ func BatchRequest(line []byte) (model string, most, replies int64, ok bool) {
 		int64(min(max(q.Replies, 0), 1e6)), true
 }
 
+// BatchedMessage reads a request of a batch of Anthropic: the model, and how many tokens the reply may have.
+func BatchedMessage(element []byte) (model string, most int64) {
+	var r struct {
+		Params struct {
+			Model string `json:"model"`
+			limits
+		} `json:"params"`
+	}
+	if wire.UnmarshalPart(element, &r) != nil {
+		return "", 0
+	}
+	return r.Params.Model, int64(min(max(r.Params.MaxTokens, 0), 1e15))
+}
+
 // Job is what a batch of OpenAI says of itself.
 type Job struct {
 	ID     string `json:"id"`

@@ -289,9 +289,9 @@ func askIn(body, options []byte) (edits []edit) {
 	if string(options) == "null" {
 		return []edit{{at, at + len(options), `{"include_usage":true}`}}
 	}
-	there, members := false, 0
+	there, members := false, ""
 	if !eachMember(options, func(name, _, value []byte) bool {
-		members++
+		members = ","
 		if memberName(name) == "include_usage" {
 			there = true
 			if text := string(value); text == "false" || text == "null" { // what is neither the provider refuses
@@ -306,11 +306,9 @@ func askIn(body, options []byte) (edits []edit) {
 	if there {
 		return edits
 	}
-	text := `"include_usage":true`
-	if members > 0 {
-		text += ","
-	}
-	return []edit{{at + 1, at + 1, text}}
+	// At the end, for servers that take the last of members whose names differ in letters alone.
+	at += bytes.LastIndexByte(options, '}')
+	return []edit{{at, at, members + `"include_usage":true`}}
 }
 
 // offset is where a part begins in the text that it was cut from.

@@ -38,6 +38,8 @@ type Called struct {
 	// Batch is the id of the batch whose results these are, of one model, and Results how many.
 	Batch   string `json:"batch,omitzero"`
 	Results int    `json:"results,omitzero"`
+	// Reserve is the id of what was reserved for the call, which ends with its record.
+	Reserve string `json:"reserve,omitzero"`
 }
 
 // unpriced reports whether the price of what was used is not known.
@@ -86,28 +88,42 @@ func Readers() map[string]rulebook.Reader {
 			if err != nil {
 				return rulebook.Reading{}, err
 			}
-			var prompts, tools, allowed, tokens, cost float64
-			for _, one := range c.Calls {
-				if one.Rule != "" && !one.Decided {
-					prompts++
-				}
-				tools += float64(one.ToolCalls - one.ToolsDecided)
-				allowed += float64(one.Allowed)
-				tokens += float64(one.Tokens())
-				cost += float64(one.Nanos) / 1e9
-			}
-			of := rulebook.Belongs{Agent: c.Agent, User: c.User, Tier: policy.API, Handoff: c.Handoff}
-			return rulebook.Reading{Facts: []rulebook.Fact{
-				{Belongs: of, What: "prompts", N: prompts},
-				{Belongs: of, What: "tool_calls", N: tools},
-				{Belongs: of, What: "allowed", N: allowed},
-				{Belongs: of, What: "tokens", N: tokens},
-				{Belongs: of, What: "cost", N: cost},
-			}}, nil
+			return rulebook.Reading{Facts: c.facts()}, nil
 		},
 		kindDue:     readDue,
 		kindSettled: readSettled,
 	}
+}
+
+// facts are what calls add to the counters of rules, for each run that they name. What was reserved for a call ends
+// with what it took.
+func (c *Calls) facts() (facts []rulebook.Fact) {
+	for i := 0; i < len(c.Calls); {
+		of := rulebook.Belongs{
+			Agent: c.Agent, User: c.User, Tier: policy.API, Project: c.Project, Run: c.Calls[i].Run, Handoff: c.Handoff,
+		}
+		var prompts, tools, allowed, tokens, cost float64
+		for ; i < len(c.Calls) && c.Calls[i].Run == of.Run; i++ { // most often all
+			one := c.Calls[i]
+			if one.Rule != "" && !one.Decided {
+				prompts++
+			}
+			tools += float64(one.ToolCalls - one.ToolsDecided)
+			allowed += float64(one.Allowed)
+			tokens += float64(one.Tokens())
+			cost += float64(one.Nanos) / 1e9
+			if one.Reserve != "" {
+				facts = append(facts, rulebook.Fact{Belongs: of, Release: one.Reserve})
+			}
+		}
+		facts = append(facts,
+			rulebook.Fact{Belongs: of, What: "prompts", N: prompts},
+			rulebook.Fact{Belongs: of, What: "tool_calls", N: tools},
+			rulebook.Fact{Belongs: of, What: "allowed", N: allowed},
+			rulebook.Fact{Belongs: of, What: "tokens", N: tokens},
+			rulebook.Fact{Belongs: of, What: "cost", N: cost})
+	}
+	return facts
 }
 
 // Counters count tokens and cost per agent, deck and day. A call whose model has no price counts as

@@ -1,9 +1,11 @@
 package meter
 
 import (
+	"strings"
 	"time"
 
 	"signalbox/internal/behalf"
+	"signalbox/internal/clock"
 	"signalbox/internal/ledger"
 	"signalbox/internal/policy"
 	"signalbox/internal/price"
@@ -50,7 +52,6 @@ type Bill struct {
 type settled struct {
 	Provider string `json:"provider"`
 	ID       string `json:"id"`
-	At       int64  `json:"at,omitzero"` // when the estimate was counted, in microseconds
 	Due      *Due   `json:"due,omitzero"`
 }
 
@@ -70,7 +71,6 @@ func (m *Meter) Note(workspace, actor string, d *Due) {
 // row is what the table has of something that is due.
 type row struct {
 	id, workspace string
-	at            int64
 	settled       bool
 	due           *Due // nil for what was counted and was never due
 }
@@ -79,12 +79,12 @@ type row struct {
 func find(query store.Query, provider, column, id string) (*row, error) {
 	found, err := store.All(query, func(scan store.Scan) (r row, err error) {
 		var body []byte
-		if err = scan(&r.id, &r.workspace, &r.at, &r.settled, &body); err == nil && len(body) > 0 {
+		if err = scan(&r.id, &r.workspace, &r.settled, &body); err == nil && len(body) > 0 {
 			r.due = &Due{}
 			err = wire.UnmarshalPart(body, r.due)
 		}
 		return r, err
-	}, "SELECT id, workspace, at, settled, body FROM proxy_due WHERE provider = $1 AND "+column+" = $2", provider, id)
+	}, "SELECT id, workspace, settled, body FROM proxy_due WHERE provider = $1 AND "+column+" = $2", provider, id)
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
@@ -128,28 +128,34 @@ func (m *Meter) Settle(by Group, r Result) {
 		if was != nil && was.due != nil && was.due.What == File {
 			return nil // the requests of a batch, and not its results
 		}
-		to, end := by, settled{Provider: r.Provider, ID: r.ID}
-		calls := &Calls{Of: by.Of, Agent: by.Agent, Project: by.Project}
-		run := ""
-		if was != nil {
-			d := was.due
-			to.Workspace, end.ID, end.At, end.Due = was.workspace, was.id, was.at, d
-			calls.Of, calls.Agent, calls.Project, run = d.Of, d.Agent, d.Project, d.Run
-		}
-		for _, one := range r.Bills {
-			calls.Calls = append(calls.Calls, &Called{
-				At: tx.Now().UnixMicro(), Provider: r.Provider, Call: r.Call, Status: r.Status, Model: one.Model, Batch: Clean(end.ID),
-				Results: one.Results, Usage: one.Usage, Cost: one.Cost, Priced: !one.Unpriced(), Run: run,
-			})
-		}
-		if len(calls.Calls) > 0 {
-			tx.Append(ledger.Event{
-				Workspace: to.Workspace, Kind: KindCalled, Actor: by.Actor, Subject: calls.Agent, Body: calls,
-			})
-		}
-		tx.Append(ledger.Event{Workspace: to.Workspace, Kind: kindSettled, Actor: by.Actor, Subject: end.ID, Body: end})
+		settle(tx, was, by, r)
 		return nil
 	})
+}
+
+// settle writes what something has cost, for who made it, or who has fetched it if that was not seen.
+func settle(tx *ledger.Tx, was *row, by Group, r Result) {
+	end := settled{Provider: r.Provider, ID: r.ID}
+	calls := &Calls{Of: by.Of, Agent: by.Agent, Project: by.Project}
+	run := ""
+	if was != nil {
+		d := was.due
+		by.Workspace, end.ID, end.Due = was.workspace, was.id, d
+		calls.Of, calls.Agent, calls.Project, run = d.Of, d.Agent, d.Project, d.Run
+	}
+	for _, one := range r.Bills {
+		calls.Calls = append(calls.Calls, &Called{
+			At: tx.Now().UnixMicro(), Provider: r.Provider, Call: r.Call, Status: r.Status, Model: one.Model, Batch: Clean(end.ID),
+			Results: one.Results, Usage: one.Usage, Cost: one.Cost, Priced: !one.Unpriced(), Run: run,
+		})
+	}
+	if len(calls.Calls) > 0 {
+		tx.Append(ledger.Event{
+			Workspace: by.Workspace, Kind: KindCalled, Actor: by.Actor, Subject: calls.Agent, Body: calls,
+		})
+	}
+	end.ID = Clean(end.ID)
+	tx.Append(ledger.Event{Workspace: by.Workspace, Kind: kindSettled, Actor: by.Actor, Subject: end.ID, Body: end})
 }
 
 // Unpaid settles a batch that has ended without a result.
@@ -219,6 +225,26 @@ CREATE TABLE proxy_run (
 ) {strict};
 `
 
+// fetchable is how long providers keep the results of a batch, at the most. What nobody has fetched until then counts
+// as what it may have cost.
+const fetchable = 30 * 24 * time.Hour
+
+// Timers count what was due and has not been fetched.
+func Timers() map[string]clock.Handler {
+	return map[string]clock.Handler{kindDue: func(tx *ledger.Tx, t clock.Timer) error {
+		provider, id, _ := strings.Cut(strings.TrimPrefix(t.Subject, "due "), " ")
+		was, err := find(tx.Query, provider, "id", id)
+		if err != nil || was == nil || was.settled || was.due == nil {
+			return err
+		}
+		d := was.due
+		settle(tx, was, Group{Actor: "system"}, Result{
+			Provider: provider, ID: id, Bills: []Bill{{Model: d.Model, Results: d.Requests, Usage: d.Usage, Cost: d.Cost}},
+		})
+		return nil
+	}}
+}
+
 // Apply is what the entries do to the tables.
 func Apply() map[string]ledger.Apply {
 	return map[string]ledger.Apply{
@@ -227,11 +253,18 @@ func Apply() map[string]ledger.Apply {
 		}),
 		kindDue: ledger.TryBody(func(tx *store.Tx, e *ledger.Entry, b *Due) error {
 			body, err := wire.Marshal(b)
+			if b.What != File {
+				clock.Set(tx, clock.Timer{Kind: kindDue, Subject: b.reserve(), Workspace: e.Workspace, Due: e.At.Add(fetchable)})
+			}
+			tx.Exec("DELETE FROM proxy_due WHERE at < $1", e.At.Add(-2*fetchable).UnixMicro())
 			tx.Exec("INSERT INTO proxy_due (provider, id, file, workspace, at, settled, body) VALUES ($1, $2, '', $3, $4, $5, $6) "+
 				"ON CONFLICT (provider, id) DO NOTHING", b.Provider, b.ID, e.Workspace, e.At.UnixMicro(), false, body)
 			return err
 		}),
 		kindSettled: ledger.ApplyBody(func(tx *store.Tx, e *ledger.Entry, b *settled) {
+			if b.Due != nil {
+				clock.Clear(tx, kindDue, b.Due.reserve())
+			}
 			tx.Exec("INSERT INTO proxy_due (provider, id, file, workspace, at, settled, body) VALUES ($1, $2, '', $3, $4, $5, $6) "+
 				"ON CONFLICT (provider, id) DO UPDATE SET settled = excluded.settled", b.Provider, b.ID, e.Workspace,
 				e.At.UnixMicro(), true, []byte{})
@@ -242,33 +275,36 @@ func Apply() map[string]ledger.Apply {
 	}
 }
 
-// facts are what something that is due adds to counters of rules, or takes back with -1.
-func (d *Due) facts(sign float64, at time.Time) rulebook.Reading {
-	if d == nil || d.What == File {
-		return rulebook.Reading{}
+// reservedFor is how long what a batch may cost counts for budgets, unless its results come before: providers end
+// batches after a day.
+const reservedFor = 26 * time.Hour
+
+// belongs is whose it is.
+func (d *Due) belongs() rulebook.Belongs {
+	return rulebook.Belongs{
+		Agent: d.Agent, User: d.User, Tier: policy.API, Project: d.Project, Run: d.Run, Handoff: d.Handoff,
 	}
-	of := rulebook.Belongs{Agent: d.Agent, User: d.User, Tier: policy.API, Handoff: d.Handoff}
-	return rulebook.Reading{Facts: []rulebook.Fact{
-		{Belongs: of, What: "tokens", N: sign * float64(d.Tokens()), At: at},
-		{Belongs: of, What: "cost", N: sign * float64(d.Nanos) / 1e9, At: at},
-	}}
 }
 
-// readDue is the Reader of proxy.due.
-func readDue(e *ledger.Entry) (rulebook.Reading, error) {
+// reserve names what is reserved for it.
+func (d *Due) reserve() string { return "due " + d.Provider + " " + d.ID }
+
+// readDue is the Reader of proxy.due: what it may cost is reserved.
+func readDue(e *ledger.Entry) (r rulebook.Reading, err error) {
 	d, err := ledger.Read[Due](e)
-	if err != nil {
-		return rulebook.Reading{}, err
+	if err == nil && d.What != File {
+		r.Facts = []rulebook.Fact{{Belongs: d.belongs(), Reserve: &rulebook.Reservation{
+			ID: d.reserve(), CostNano: d.Nanos, Tokens: d.Tokens(), Until: e.At.Add(reservedFor).UnixMicro(),
+		}}}
 	}
-	return d.facts(1, time.Time{}), nil
+	return r, err
 }
 
-// readSettled is the Reader of proxy.settled. What was counted is taken back from the moment at which it was: what it
-// has cost is in the entry before.
-func readSettled(e *ledger.Entry) (rulebook.Reading, error) {
+// readSettled is the Reader of proxy.settled: what it has cost is in the entry before, and nothing is reserved any more.
+func readSettled(e *ledger.Entry) (r rulebook.Reading, err error) {
 	s, err := ledger.Read[settled](e)
-	if err != nil {
-		return rulebook.Reading{}, err
+	if err == nil && s.Due != nil {
+		r.Facts = []rulebook.Fact{{Belongs: s.Due.belongs(), Release: s.Due.reserve()}}
 	}
-	return s.Due.facts(-1, time.UnixMicro(s.At)), nil
+	return r, err
 }

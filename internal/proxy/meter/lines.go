@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 	"slices"
+	"sync"
 
 	"signalbox/internal/price"
 	"signalbox/internal/proxy/form"
@@ -15,7 +16,7 @@ const maxLine = 8 << 20
 
 // lines cuts a file that passes into its lines.
 type lines struct {
-	take func(line []byte, length int64) // line is nil if it is too long
+	take func(line []byte, length int64) // line is nil if it is too long, and has no space around it
 	line []byte
 	size int64 // of the line, also where it is not kept
 	done bool  // nothing more is wanted
@@ -45,10 +46,11 @@ func (l *lines) Write(p []byte) (int, error) {
 // cut ends a line.
 func (l *lines) cut() {
 	line := bytes.TrimSpace(l.line)
-	if l.size > maxLine {
-		line = nil
-	}
-	if l.size > 0 && !l.done {
+	switch {
+	case l.done:
+	case l.size > maxLine:
+		l.take(nil, l.size)
+	case len(line) > 0:
 		l.take(line, l.size)
 	}
 	l.line, l.size = l.line[:0], 0
@@ -130,8 +132,16 @@ func (r *Results) Bills() (bills []Bill, ok bool) {
 
 // Requests reads the requests of a batch while the file with them is passed on, to know what they may cost.
 type Requests struct {
+	mu sync.Mutex // a provider may answer while the request is still being sent
 	lines
 	tally
+}
+
+// Write never fails.
+func (r *Requests) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lines.Write(p)
 }
 
 // ReadRequests makes a reader of the requests of a batch.
@@ -154,8 +164,94 @@ func (m *Meter) ReadRequests(provider string) *Requests {
 
 // Due is what a batch of them may cost.
 func (r *Requests) Due() *Due {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.cut()
 	return Sum(r.bills)
+}
+
+// BatchRequests reads the requests of a batch of Anthropic while it is passed on.
+type BatchRequests struct {
+	mu sync.Mutex // as that of Requests
+	tally
+	elements
+	bytes int64
+}
+
+// ReadBatch makes a reader of a batch.
+func (m *Meter) ReadBatch(provider string) *BatchRequests {
+	r := &BatchRequests{tally: tally{m: m, provider: provider}}
+	r.take = func(element []byte, length int64) {
+		q := Request{Bytes: length}
+		if element != nil {
+			q.Model, q.MaxTokens = form.BatchedMessage(element)
+		}
+		r.bills = m.AddRequest(r.bills, provider, q)
+	}
+	return r
+}
+
+// Write never fails.
+func (r *BatchRequests) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.bytes += int64(len(p))
+	r.read(p)
+	return len(p), nil
+}
+
+// Due is what the batch may cost. One in which no request was found counts by its bytes.
+func (r *BatchRequests) Due() *Due {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.bills) == 0 {
+		r.bills = r.m.AddRequest(nil, r.provider, Request{Bytes: r.bytes})
+	}
+	return Sum(r.bills)
+}
+
+// elements cuts the objects out of a list in an object, by quotes and brackets alone: {"requests":[{…},{…}]}.
+type elements struct {
+	take    func(element []byte, length int64) // element is nil if it is too long
+	depth   int
+	text    bool // inside of quotes
+	escaped bool
+	element []byte
+	size    int64
+}
+
+// inList is how deep the objects of the list are.
+const inList = 3
+
+// read reads the next bytes.
+func (e *elements) read(p []byte) {
+	for _, c := range p {
+		switch {
+		case e.escaped:
+			e.escaped = false
+		case e.text:
+			e.escaped, e.text = c == '\\', c != '"'
+		case c == '"':
+			e.text = true
+		case c == '{' || c == '[':
+			e.depth++
+		}
+		if e.depth >= inList {
+			if e.size++; e.size <= maxLine {
+				e.element = append(e.element, c)
+			}
+		}
+		if (c == '}' || c == ']') && !e.text && !e.escaped {
+			if e.depth == inList {
+				if e.size > maxLine {
+					e.element = nil
+				}
+				e.take(e.element, e.size)
+				e.element, e.size = e.element[:0], 0
+			}
+			e.depth--
+		}
+	}
 }
 
 // Sum is what bills make together, under the name of the model that costs the most.
