@@ -25,6 +25,7 @@ type over struct {
 	Tokens  float64 `json:"tokens,omitzero"`
 	Project string  `json:"project,omitzero"`
 	Run     string  `json:"run,omitzero"`
+	User    string  `json:"user,omitzero"`
 	Handoff string  `json:"handoff,omitzero"`
 	// Hold is a reservation of a call that a person has approved.
 	Hold *rulebook.Reservation `json:"hold,omitzero"`
@@ -35,7 +36,7 @@ func readOver(e *ledger.Entry) (reading rulebook.Reading, err error) {
 	if err := e.Decode(&b); err != nil {
 		return reading, err
 	}
-	of := rulebook.Belongs{Agent: b.Agent, Project: b.Project, Run: b.Run, Handoff: b.Handoff}
+	of := rulebook.Belongs{Agent: b.Agent, Project: b.Project, Run: b.Run, User: b.User, Handoff: b.Handoff}
 	reading.Facts = []rulebook.Fact{
 		{Belongs: of, Release: b.Reserve},
 		{Belongs: of, What: "cost", N: b.USD},
@@ -180,7 +181,7 @@ func mustParseAll(t *testing.T, source string) *policy.Policy {
 func TestADayBeginsAtMidnightAndOutlivesARestart(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		clock, dir := &ledgertest.Clock{}, t.TempDir()
-		midnight := time.Now().UTC().Truncate(24 * time.Hour).AddDate(0, 0, 2)
+		midnight := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, 2)
 		at(clock, midnight.Add(-26*time.Hour)) // the evening before
 		n := startAt(t, address, dir, clock)
 		put(t, []*node{n}, `budgets:
