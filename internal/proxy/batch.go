@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -149,7 +148,7 @@ func (x *exchange) measure(res *http.Response, uploaded *meter.Requests) error {
 	x.detach()
 	results := x.p.meter.ReadResults(x.provider)
 	err := x.copyAnd(res, results)
-	if bills, ok := results.Bills(); err == nil && ok {
+	if bills, ok := results.Bills(); ok {
 		what := meter.Batch
 		if x.reads == readsFile {
 			what = meter.File
@@ -158,7 +157,7 @@ func (x *exchange) measure(res *http.Response, uploaded *meter.Requests) error {
 			Provider: x.provider, What: what, ID: x.id, Bills: bills, Call: call, Status: res.StatusCode,
 		})
 	}
-	return abort(err)
+	return err
 }
 
 // noteJobs notes where the results of batches are, and which have ended without any.
@@ -170,28 +169,6 @@ func (x *exchange) noteJobs(text []byte) {
 			x.p.meter.Filed(x.who.Actor(), x.provider, job.ID, job.Output)
 		case job.Unpaid():
 			x.p.meter.Unpaid(x.group(), x.provider, job.ID)
-		}
-	}
-}
-
-// copyAnd is copyReply that gives everything to another writer too, and goes on when the client has gone.
-func (x *exchange) copyAnd(res *http.Response, also io.Writer) error {
-	length := int(res.ContentLength)
-	x.writeHeader(res.StatusCode, res.Header, length)
-	buf := buffers.Get().(*buffer)
-	defer buffers.Put(buf)
-	for {
-		n, err := res.Body.Read(buf[:])
-		if n > 0 {
-			_ = x.out.write(buf[:n], length < 0) // also for a client that has gone
-			_, _ = also.Write(buf[:n])
-		}
-		if errors.Is(err, io.EOF) {
-			_ = x.out.write(nil, length >= 0)
-			return nil
-		}
-		if err != nil {
-			return err
 		}
 	}
 }

@@ -67,7 +67,10 @@ type buffer [32 << 10]byte
 
 // copyReply passes the reply on as it arrives, flushing each piece if its length is not known. If it
 // breaks off, so does the answer (PRX-13). A client that has gone is not an error.
-func (x *exchange) copyReply(res *http.Response) error {
+func (x *exchange) copyReply(res *http.Response) error { return x.copyAnd(res, nil) }
+
+// copyAnd is copyReply that gives everything to another writer too, and then goes on when the client has gone.
+func (x *exchange) copyAnd(res *http.Response, also io.Writer) error {
 	length := int(res.ContentLength)
 	x.writeHeader(res.StatusCode, res.Header, length)
 	buf := buffers.Get().(*buffer)
@@ -76,8 +79,11 @@ func (x *exchange) copyReply(res *http.Response) error {
 		n, err := res.Body.Read(buf[:])
 		x.received += int64(n)
 		if n > 0 {
-			if gone := x.out.write(buf[:n], length < 0); gone != nil {
+			if gone := x.out.write(buf[:n], length < 0); gone != nil && also == nil {
 				return nil // there is nobody to tell
+			}
+			if also != nil {
+				_, _ = also.Write(buf[:n])
 			}
 		}
 		if errors.Is(err, io.EOF) {

@@ -18,6 +18,7 @@ import (
 	"signalbox/internal/policy"
 	"signalbox/internal/protocol"
 	"signalbox/internal/proxy/meter"
+	"signalbox/internal/proxy/vault"
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
 )
@@ -64,7 +65,7 @@ type Proxy struct {
 	core      protocol.Core
 	upstreams map[string]*url.URL
 	transport *http.Transport
-	vault     *vault
+	vault     *vault.Vault
 	meter     *meter.Meter
 	looked    atomic.Pointer[[]*rules] // see look
 
@@ -120,7 +121,7 @@ func New(core protocol.Core, o Options) (*Proxy, error) {
 		p.upstreams[name] = u
 	}
 	var err error
-	if p.vault, err = openVault(core.DB, o.VaultKey); err != nil {
+	if p.vault, err = vault.Open(core.DB, o.VaultKey); err != nil {
 		return nil, err
 	}
 	p.meter = meter.New(meter.NewRecorder(core))
@@ -183,7 +184,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 // load reads everything that is kept in memory from the tables. It runs before the first entry is
 // followed, and again after a follower has lost its place.
 func (p *Proxy) load(ctx context.Context) error {
-	if err := p.vault.load(ctx); err != nil {
+	if err := p.vault.Load(ctx); err != nil {
 		return err
 	}
 	entries, err := p.core.Ledger.Select(ctx, "JOIN proxy_agent a ON a.seq = e.seq")
@@ -213,7 +214,7 @@ func (p *Proxy) follow(ctx context.Context, e *ledger.Entry) error {
 		}
 		p.applySettings(e.Workspace, e.Subject, s)
 	case kindKey:
-		return p.vault.load(ctx)
+		return p.vault.Load(ctx)
 	case kindHeld:
 		var b held
 		if err := e.Decode(&b); err != nil {
