@@ -94,6 +94,10 @@ type Event struct {
 	UserToken string `json:"-"`
 	Workspace string `json:"-"`
 
+	// Reserve is the id of what is reserved for the model call that this is a part of, "" for none: it does not count
+	// against its own parts. It is not stored; what was counted is.
+	Reserve string `json:"-"`
+
 	// Claim is what the call says of the handoff under which it happens. It is not stored: a token is a secret.
 	Claim Claim `json:"-"`
 

@@ -12,29 +12,11 @@ import (
 	"signalbox/internal/wire"
 )
 
-// errorKinds are the error types that SDKs of the providers know for a status (PRX-50).
-var errorKinds = map[int]string{
-	http.StatusBadRequest: "invalid_request_error", http.StatusUnauthorized: "authentication_error",
-	http.StatusForbidden: "permission_error",
-	http.StatusNotFound:  "not_found_error", http.StatusRequestEntityTooLarge: "request_too_large",
-	http.StatusTooManyRequests:    "rate_limit_error",
-	http.StatusServiceUnavailable: "overloaded_error", http.StatusGatewayTimeout: "timeout_error",
-	http.StatusUnsupportedMediaType: "invalid_request_error", http.StatusMethodNotAllowed: "invalid_request_error",
-}
-
-// errorKind is the error type of a status; everything else is the provider's word for a server error.
-func errorKind(status int) string {
-	if kind := errorKinds[status]; kind != "" {
-		return kind
-	}
-	return "api_error"
-}
-
 // failure is an error of ours, to be written in the provider's form. status counts only if none was
 // sent yet.
 type failure struct {
 	status  int
-	kind    string // the error type; see errorKinds
+	kind    string // the error type; see form.ErrorKind
 	message string
 	gate    string // the id of the gate that the call waits for, or that has ended it; "" for none
 	retry   int    // seconds after which to try again; 0 for never
@@ -42,7 +24,7 @@ type failure struct {
 
 // newFailure is a failure with the error type of its status.
 func newFailure(status int, message string) failure {
-	return failure{status: status, kind: errorKind(status), message: message}
+	return failure{status: status, kind: form.ErrorKind(status), message: message}
 }
 
 // failureOf makes a failure of any error. The text of an error that is not meant for callers is
@@ -162,7 +144,7 @@ func (x *exchange) writeMessage(text, gateID string) error {
 	begun := x.out.committed
 	// PRX-36. A stream shows its id in its first event, before any call, so a known id is out.
 	if begun && x.q.thread.kept && x.out.machine != nil && x.out.machine.Facts().ID != "" {
-		x.writeFailure(failure{kind: errorKind(http.StatusForbidden), message: text})
+		x.writeFailure(failure{kind: form.ErrorKind(http.StatusForbidden), message: text})
 		return nil
 	}
 	var body []byte

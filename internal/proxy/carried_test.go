@@ -46,7 +46,12 @@ func TestEveryCallIsCarriedToItsPlace(t *testing.T) {
 		{"POST /openai/v1/responses/r/cancel", false},
 		{"DELETE /openai/v1/responses/r", false},
 		{"GET /openai/v1/models", false},
-		{"POST /openai/v1/embeddings", false},
+		{"POST /openai/v1/embeddings", true},
+		{"POST /openai/v1/moderations", false},
+		{"POST /openai/v1/batches", true},
+		{"GET /openai/v1/batches", false},
+		{"GET /openai/v1/batches/b", false},
+		{"POST /openai/v1/batches/b/cancel", false},
 		{"POST /openai/v1/files", false},
 	} {
 		method, path, _ := strings.Cut(c.call, " ")

@@ -2,7 +2,7 @@
 // base URL and nothing else; its requests, and the tool calls in the replies, are judged by the
 // policy on the way.
 //
-// docs/protocols/proxy.md has the rules of the protocol as we speak it, PRX-1 to PRX-51. Comments
+// docs/protocols/proxy.md has the rules of the protocol as we speak it, PRX-1 to PRX-58. Comments
 // cite them where the code would look odd without.
 //
 // # The way of a call
@@ -18,7 +18,8 @@
 //   - wait.go, output.go: hold the client's connection open until the decision
 //   - approval.go, release.go: find the approval, and give the client what was approved
 //   - answer.go: every answer that is ours, in the form of the provider
-//   - record.go, receipt.go, thread.go: what was used, what became of it, what was promised before
+//   - record.go, batch.go (package meter): what was used, at once or later
+//   - receipt.go, thread.go: what became of it, what was promised before
 //
 // Package proxy knows no storage but the ledger and the vault's table, and no other protocol.
 //
@@ -58,7 +59,7 @@
 // # Locks
 //
 // Proxy.mu guards the maps of Proxy and is held for map operations only. output.mu orders what is
-// written to one client and is held while it is written. recorder.mu guards the queue of records.
+// written to one client and is held while it is written. Package meter has locks of its own.
 // No code takes one of them while it holds another.
 //
 // # Where we depart from the document

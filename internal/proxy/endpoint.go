@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"net/http"
+	"net/url"
 	"strings"
 
 	"signalbox/internal/proxy/form"
@@ -15,7 +16,7 @@ const (
 )
 
 // endpoint is an endpoint of a provider that is carried. form and kind say what is judged: both
-// for a call to a model, kind alone for a batch, form alone for a reply that the provider has
+// for a call to a model, kind alone for a batch and for embeddings, form alone for a reply that the provider has
 // stored, and neither for calls that are only passed on.
 type endpoint struct {
 	provider string
@@ -23,6 +24,8 @@ type endpoint struct {
 	form     *form.Form // of the reply; nil if no tool call can be in it
 	kind     string     // event.kind of the request; "" if the request is not judged
 	most     int64      // bytes of the request
+	reads    string     // what is read of a call that is only passed on; "" for nothing
+	id       string     // of the batch or file, where that is read
 }
 
 // findEndpoint finds the endpoint that a call is for. Unknown endpoints are not carried: a tool
@@ -33,10 +36,22 @@ func findEndpoint(provider, method, path string) (endpoint, bool) {
 	if len(parts) < 2 || parts[0] != "v1" {
 		return e, false
 	}
+	known := false
 	if provider == Anthropic {
-		return e, e.anthropic(method, parts[1:])
+		known = e.anthropic(method, parts[1:])
+	} else {
+		known = e.openAI(method, parts[1:])
 	}
-	return e, e.openAI(method, parts[1:])
+	e.readsOf(method, parts[1:])
+	return e, known
+}
+
+// unescaped is a part of a path as the provider understands it.
+func unescaped(part string) string {
+	if plain, err := url.PathUnescape(part); err == nil {
+		return plain
+	}
+	return part
 }
 
 // anthropic fills in the endpoint for parts of a path after v1, and reports whether it is carried.
@@ -54,7 +69,7 @@ func (e *endpoint) anthropic(method string, parts []string) bool {
 		case parts[1] == "batches":
 			e.most = maxBatch
 			if len(parts) == 2 && post {
-				e.kind = "batch"
+				e.kind = kindBatch
 			}
 			return true
 		}
@@ -97,8 +112,21 @@ func (e *endpoint) openAI(method string, parts []string) bool {
 		}
 	case "models":
 		return method == http.MethodGet
-	case "embeddings", "moderations":
+	case "embeddings":
+		e.kind = kindEmbeddings
 		return len(parts) == 1 && post
+	case "moderations": // which cost nothing
+		return len(parts) == 1 && post
+	case "batches":
+		switch {
+		case len(parts) == 1 && post:
+			e.kind = kindBatch
+			return true
+		case len(parts) <= 2:
+			return method == http.MethodGet
+		case len(parts) == 3:
+			return parts[2] == "cancel" && post
+		}
 	case "files":
 		e.most = maxFile
 		return true

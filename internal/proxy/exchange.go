@@ -12,6 +12,7 @@ import (
 	"signalbox/internal/behalf"
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
+	"signalbox/internal/proxy/meter"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/wire"
 )
@@ -22,30 +23,37 @@ import (
 type exchange struct {
 	endpoint
 	caller
-	p       *Proxy
-	w       http.ResponseWriter
-	r       *http.Request
-	control *http.ResponseController
-	header  http.Header // the client's, cleaned, for the provider
-	q       request
-	fp      string // the fingerprint, by which the same call is recognised (PRX-38)
-	project string
-	run     string
-	named   behalf.Named // on whose behalf, as the headers claim
-	of      behalf.Of    // and as it is
-	async   bool
-	asked   []byte // the request, if the model is told of a rejection (tellModel)
-	told    int    // how often it was
-	sent    bool   // the request has gone to the provider
-	past    string // the gate that a new one may replace: spent, or used to send the request
-	set     Settings
-	rules   *rules
-	out     *output
-	detach  func() bool // lets the provider's reply outlive the client (PRX-28); once only
-	began   time.Time
-	beside  []gated // the calls of the reply that are allowed, for the gate of the others
-	record  called  // what will be recorded of the call
-	prefix  string  // the part of the path that is ours, with the agent's key if it is there
+	p        *Proxy
+	w        http.ResponseWriter
+	r        *http.Request
+	control  *http.ResponseController
+	header   http.Header // the client's, cleaned, for the provider
+	q        request
+	fp       string // the fingerprint, by which the same call is recognised (PRX-38)
+	project  string
+	run      string
+	named    behalf.Named // on whose behalf, as the headers claim
+	of       behalf.Of    // and as it is
+	async    bool
+	asked    []byte // the request, if the model is told of a rejection (tellModel)
+	told     int    // how often it was
+	sent     bool   // the request has gone to the provider
+	past     string // the gate that a new one may replace: spent, or used to send the request
+	set      Settings
+	rules    *rules
+	out      *output
+	detach   func() bool // lets the provider's reply outlive the client (PRX-28); once only
+	began    time.Time
+	beside   []gated      // the calls of the reply that are allowed, for the gate of the others
+	record   meter.Called // what will be recorded of the call
+	due      *meter.Due   // what a batch may cost
+	bytes    int64        // of the request that was sent
+	sentAt   time.Time    // when it was
+	strip    bool         // we have asked for the usage of a stream, and the client has not
+	free     bool         // the provider took nothing: it was not reached, or refused
+	broke    bool         // the reply broke off, or nobody waited for it
+	received int64        // bytes of a reply that is passed on unread
+	prefix   string       // the part of the path that is ours, with the agent's key if it is there
 }
 
 const (
@@ -67,7 +75,7 @@ func (x *exchange) carry() error {
 	if !known {
 		return fault.New(fault.NotFound,
 			"The proxy does not carry %s %.200q. It has messages, batches, models, files and skills of Anthropic, and chat "+
-				"completions, responses, models, embeddings, moderations and files of OpenAI.", x.r.Method, x.path)
+				"completions, responses, batches, models, embeddings, moderations and files of OpenAI.", x.r.Method, x.path)
 	}
 	var err error
 	if x.caller, err = x.p.identify(x.r.Context(), x.header, x.provider, inPath); err != nil {
@@ -76,7 +84,7 @@ func (x *exchange) carry() error {
 	if _, err := x.p.core.Roster.Take(x.who, "requests", 0); err != nil {
 		return err
 	}
-	if err := x.p.recorder.checkRoom(); err != nil {
+	if err := x.p.meter.CheckRoom(); err != nil {
 		return err
 	}
 	x.set = x.p.settingsOf(x.who.ID)
@@ -108,8 +116,8 @@ func (x *exchange) carry() error {
 	if under.Refused { // also for calls about which no rule is asked
 		return x.refuseCall(x.decideOne(&request{kind: x.kind, provider: x.provider}))
 	}
-	// What no rule looks at is not read into memory: files, and batches if no rule is on prompts.
-	if x.form == nil && (x.kind == "" || !x.rules.prompt) {
+	// What no rule looks at is not read into memory: files, results of batches, and batches if no rule is on prompts.
+	if x.form == nil && (x.kind == "" || x.passesBatch()) {
 		return x.passThrough()
 	}
 	return x.carryJudged()

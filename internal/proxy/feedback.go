@@ -42,6 +42,7 @@ func (x *exchange) tellModel(g *gate.Gate) (next *gate.Approval, done bool, err 
 	if d.Action != policy.Allow {
 		return nil, false, nil
 	}
+	x.takeReserve(d.Record.Reserve)
 	if x.record.Decided = d.Recorded; !d.Recorded {
 		x.record.Allowed++
 	}
@@ -50,6 +51,7 @@ func (x *exchange) tellModel(g *gate.Gate) (next *gate.Approval, done bool, err 
 		Body: told{x.fp, digest(body)},
 	})
 	if err != nil {
+		x.recordUnsent()
 		return nil, true, err
 	}
 	next, err = x.forwardRequest()

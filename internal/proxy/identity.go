@@ -70,7 +70,7 @@ func (p *Proxy) identify(ctx context.Context, header http.Header, provider, inPa
 	if theirs != "" {
 		return c, nil
 	}
-	key := p.vault.keyFor(provider, c.who.Workspace)
+	key := p.vault.KeyFor(provider, c.who.Workspace)
 	if key == "" {
 		return c, fault.New(fault.Unauthenticated,
 			"There is no key of the provider %s for this agent. An admin puts one into the "+

@@ -31,7 +31,7 @@ func (x *exchange) policyEvent(c *form.Call) policy.Event {
 	e := policy.Event{
 		Point: policy.OnToolCall, Protocol: Name, Kind: c.Kind, Tool: c.Tool, Toolset: c.Toolset, Text: string(c.Arguments),
 		Provider: x.provider, Model: x.q.model, Project: x.project, Run: x.run, Thread: x.q.thread.continues,
-		CWD: x.q.cwd, User: x.named.User, Claim: x.named.Claim,
+		CWD: x.q.cwd, User: x.named.User, Claim: x.named.Claim, Reserve: x.record.Reserve,
 	}
 	if c.Unclear == "" { // then form has checked that it is an object
 		_ = policy.DecodeData(c.Arguments, &e.Arguments) // it is an object
@@ -57,7 +57,7 @@ func (x *exchange) judgeCalls(ctx context.Context, calls []form.Call, to *ruling
 			switch {
 			case d.Recorded:
 			case len(d.Shadow) > 0:
-				x.p.recorder.append(d.Entry(x.who, x.fp, x.trace()))
+				x.p.meter.Append(d.Entry(x.who, x.fp, x.trace()))
 				x.record.ToolsDecided++
 			default:
 				x.record.Allowed++

@@ -1,7 +1,9 @@
 package proxy_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -52,6 +54,7 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.requests, p.bodies = append(p.requests, r), append(p.bodies, body)
 	answer := p.answer
 	p.mu.Unlock()
+	r.Body = io.NopCloser(bytes.NewReader(body))
 	answer(w, r)
 }
 
@@ -84,10 +87,11 @@ func (p *provider) json(body string) {
 
 // events answers with a stream, cut into pieces that arrive one after another.
 func (p *provider) events(pieces ...string) {
-	p.answers(func(w http.ResponseWriter, _ *http.Request) {
+	p.answers(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 		w.Header().Set("Request-Id", "req_1")
-		for _, piece := range pieces {
+		body, _ := io.ReadAll(r.Body)
+		for _, piece := range asOpenAI(pieces, body) {
 			_, _ = io.WriteString(w, piece)
 			_ = http.NewResponseController(w).Flush()
 		}
@@ -329,12 +333,35 @@ func chatStream(tool, arguments string) []string {
 	}
 	return append(list,
 		chunk(`{"index":0,"delta":{},"finish_reason":"tool_calls"}`),
-		frameOf(
-			"", `{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"gpt-4o","choices":[],`+
-				`"usage":{"prompt_tokens":100,"completion_tokens":40,"total_tokens":140,`+
-				`"prompt_tokens_details":{"cached_tokens":60}}}`,
-		),
 		"data: [DONE]\n\n")
+}
+
+// chatUsage is the chunk that comes before the end if usage is asked for.
+const chatUsage = `{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"gpt-4o","choices":[],` +
+	`"usage":{"prompt_tokens":100,"completion_tokens":40,"total_tokens":140,"prompt_tokens_details":{"cached_tokens":60}}}`
+
+// asOpenAI is a stream as OpenAI sends it for a request: usage comes only if it is asked for, and then every other chunk
+// has one that is null.
+func asOpenAI(pieces []string, body []byte) []string {
+	var q struct {
+		Options struct {
+			Usage bool `json:"include_usage"`
+		} `json:"stream_options"`
+	}
+	if err := json.Unmarshal(body, &q); err != nil || !q.Options.Usage {
+		return pieces
+	}
+	var out []string
+	for _, piece := range pieces {
+		switch {
+		case piece == "data: [DONE]\n\n":
+			out = append(out, frameOf("", chatUsage))
+		case strings.HasSuffix(piece, "}\n\n"):
+			piece = strings.TrimSuffix(piece, "}\n\n") + `,"usage":null}` + "\n\n"
+		}
+		out = append(out, piece)
+	}
+	return out
 }
 
 func responseStream(tool, arguments string) []string {

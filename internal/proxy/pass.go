@@ -11,6 +11,7 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/proxy/form"
+	"signalbox/internal/proxy/meter"
 )
 
 // passThrough carries a call that the policy does not judge, byte for byte, without holding it in
@@ -25,10 +26,17 @@ func (x *exchange) passThrough() error {
 		_ = x.control.EnableFullDuplex()
 		body = http.MaxBytesReader(x.w, x.r.Body, x.most)
 	}
-	links := x.vaulted && x.provider == Anthropic && strings.HasPrefix(x.path, "/v1/messages/batches") &&
-		!strings.HasSuffix(x.path, "/results")
-	if links {
-		x.header.Set("Accept-Encoding", "identity") // rewriteLinks needs plain text
+	links := x.vaulted && x.isBatch()
+	if links || x.reads != "" {
+		x.header.Set("Accept-Encoding", "identity") // what is read, or rewritten, has to be plain text
+	}
+	if x.passesBatch() {
+		return x.passNewBatch(body)
+	}
+	var uploaded *meter.Requests
+	if x.reads == readsUpload && body != nil {
+		uploaded = x.p.meter.ReadRequests(x.provider)
+		body = io.TeeReader(body, uploaded)
 	}
 	res, cancel, err := x.callProvider(body, x.r.ContentLength)
 	defer cancel()
@@ -38,8 +46,12 @@ func (x *exchange) passThrough() error {
 	defer func() { _ = res.Body.Close() }()
 	x.record.Status = res.StatusCode
 	defer x.recordCall(form.Facts{})
-	if links && isJSON(res.Header) {
-		return x.rewriteLinks(res)
+	switch {
+	case x.reads != "" && (x.reads != readsUpload || uploaded != nil):
+		return x.measure(res, uploaded)
+	case links && isJSON(res.Header):
+		_, err := x.passLinks(res)
+		return err
 	}
 	return x.copyReply(res)
 }
@@ -48,22 +60,6 @@ func (x *exchange) passThrough() error {
 // with slashes plain or escaped.
 var resultsURL = regexp.MustCompile(`("results_url"\s*:\s*")https?:(?:\\?/){2}[^/"\\]+`)
 
-// rewriteLinks makes a client fetch the results of a batch through us (PRX-11): SDKs use the address
-// in the batch with the key they have, which is ours and must not reach the provider.
-func (x *exchange) rewriteLinks(res *http.Response) error {
-	text, err := readReply(res)
-	if err != nil {
-		return err
-	}
-	if coding := res.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
-		return &gatewayError{"The provider's reply has a coding that was not asked for, and its links cannot be changed."}
-	}
-	text = resultsURL.ReplaceAll(text, []byte("${1}"+x.p.core.BaseURL+x.prefix))
-	x.writeHeader(res.StatusCode, res.Header, len(text))
-	_, err = x.w.Write(text)
-	return abort(err)
-}
-
 // buffers are reused for copying replies, since a server may carry thousands of streams.
 var buffers = sync.Pool{New: func() any { return new(buffer) }}
 
@@ -71,16 +67,23 @@ type buffer [32 << 10]byte
 
 // copyReply passes the reply on as it arrives, flushing each piece if its length is not known. If it
 // breaks off, so does the answer (PRX-13). A client that has gone is not an error.
-func (x *exchange) copyReply(res *http.Response) error {
+func (x *exchange) copyReply(res *http.Response) error { return x.copyAnd(res, nil) }
+
+// copyAnd is copyReply that gives everything to another writer too, and then goes on when the client has gone.
+func (x *exchange) copyAnd(res *http.Response, also io.Writer) error {
 	length := int(res.ContentLength)
 	x.writeHeader(res.StatusCode, res.Header, length)
 	buf := buffers.Get().(*buffer)
 	defer buffers.Put(buf)
 	for {
 		n, err := res.Body.Read(buf[:])
+		x.received += int64(n)
 		if n > 0 {
-			if gone := x.out.write(buf[:n], length < 0); gone != nil {
+			if gone := x.out.write(buf[:n], length < 0); gone != nil && also == nil {
 				return nil // there is nobody to tell
+			}
+			if also != nil {
+				_, _ = also.Write(buf[:n])
 			}
 		}
 		if errors.Is(err, io.EOF) {

@@ -9,7 +9,7 @@ import (
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 	"signalbox/internal/policy"
-	"signalbox/internal/proxy/form"
+	"signalbox/internal/price"
 	"signalbox/internal/rulebook"
 )
 
@@ -25,12 +25,13 @@ func (x *exchange) askPolicy() (*gate.Approval, error) {
 	}
 	d := x.decidePrompt()
 	x.record.Policy, x.record.Rule, x.record.Decided = d.Record.Policy, d.Rule, d.Recorded
+	x.takeReserve(d.Record.Reserve)
 	switch d.Action {
 	case policy.Allow:
 		switch {
 		case d.Recorded:
 		case len(d.Shadow) > 0:
-			x.p.recorder.append(x.decisionEntry(d))
+			x.p.meter.Append(x.decisionEntry(d))
 			x.record.Decided = true
 		default:
 			x.record.Allowed++
@@ -46,19 +47,14 @@ func (x *exchange) askPolicy() (*gate.Approval, error) {
 }
 
 // decidePrompt asks the policy about the request. A batch gets the strictest decision that one of
-// its requests gets (PRX-22), and is shown under that request's model. A request in a batch that
-// cannot be read is judged as model "unreadable", without tools.
+// its requests gets (PRX-22), and is shown under that request's model.
 func (x *exchange) decidePrompt() rulebook.Decision {
 	var all []rulebook.Decision
 	var about []*request
 	ask := func(q *request) { all, about = append(all, x.decideOne(q)), append(about, q) }
-	if x.kind == "batch" {
+	if x.kind == kindBatch {
 		for _, params := range x.q.batch {
-			one := &request{form: form.Messages, kind: x.kind, provider: x.provider, body: params}
-			if err := one.read(x.rules.messages); err != nil {
-				one.model = "unreadable"
-			}
-			ask(one)
+			ask(x.batched(params))
 		}
 	}
 	if len(all) == 0 {
@@ -100,10 +96,37 @@ func (x *exchange) decideOne(q *request) rulebook.Decision {
 	if x.rules.text {
 		e.Text = promptText(q.body)
 	}
+	x.estimate(&e, q)
 	x.named.Into(&e)
 	d := x.p.core.Book.Decide(x.r.Context(), x.who, e)
 	x.of = d.Record.Behalf()
 	return d
+}
+
+// estimate adds to an event what the request may cost at most (PRX-56).
+func (x *exchange) estimate(e *policy.Event, q *request) {
+	var u price.Usage
+	var c price.Cost
+	switch {
+	case q.kind != kindBatch:
+		u, c = x.p.meter.AtMost(x.provider, q.atMost(int64(len(q.body))), "")
+	case q != &x.q: // one of a batch
+		u, c = x.p.meter.AtMost(x.provider, q.atMost(int64(len(q.body))), price.TierBatch)
+	default:
+		d, err := x.batchDue()
+		if err != nil { // the file cannot be looked up, so it is taken for one that was not seen
+			d = x.p.meter.Unseen(x.provider)
+		}
+		u, c, e.Model = d.Usage, d.Cost, d.Model
+	}
+	e.EstimateTokens, e.EstimateUSD, e.Unpriced = u.Tokens(), float64(c.Nanos)/1e9, c.Unpriced()
+}
+
+// takeReserve takes over what is reserved for the call, which ends with its record.
+func (x *exchange) takeReserve(r *rulebook.Reservation) {
+	if x.record.Reserve = ""; r != nil {
+		x.record.Reserve = r.ID
+	}
 }
 
 // refuseCall records a decision that is not an approval, and answers with it. The record comes first:

@@ -6,6 +6,7 @@ import (
 
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
+	"signalbox/internal/proxy/form"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
@@ -54,11 +55,11 @@ func (p *Proxy) takeResults(x *exchange) {
 	if none {
 		return
 	}
-	results := resultsOf(x.q.listed)
-	found := map[string][]result{}
+	results := form.Results(x.q.listed)
+	found := map[string][]form.Result{}
 	p.mu.Lock()
 	for _, r := range results {
-		name := x.who.ID + " " + r.id
+		name := x.who.ID + " " + r.ID
 		if a, ok := p.awaited[name]; ok {
 			found[a.gate] = append(found[a.gate], r)
 			delete(p.awaited, name) // later requests repeat the result; it counts once
@@ -76,14 +77,14 @@ func (p *Proxy) takeResults(x *exchange) {
 			err := p.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 				b := receipted{Agent: who.ID}
 				for _, r := range results {
-					b.Calls = append(b.Calls, r.id)
+					b.Calls = append(b.Calls, r.ID)
 					summary := "The tool has run"
-					if r.failed {
+					if r.Failed {
 						summary = "The tool has failed"
 					}
 					if err := gate.AddReceipt(tx, gateID, who.Actor(),
 						gate.Receipt{
-							Succeeded: !r.failed, Summary: summary + " (" + clean(r.id) + ")",
+							Succeeded: !r.Failed, Summary: summary + " (" + clean(r.ID) + ")",
 							Detail: shownResult(r),
 						}); err != nil {
 						return err
@@ -106,6 +107,6 @@ func (p *Proxy) takeResults(x *exchange) {
 const maxShown = 64 << 10
 
 // shownResult is a result as the receipt shows it.
-func shownResult(r result) wire.Raw {
-	return gate.NewArtifact(r.id, r.content[:min(len(r.content), maxShown)])
+func shownResult(r form.Result) wire.Raw {
+	return gate.NewArtifact(r.ID, r.Content[:min(len(r.Content), maxShown)])
 }

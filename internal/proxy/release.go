@@ -12,6 +12,8 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
+	"signalbox/internal/policy"
+	"signalbox/internal/rulebook"
 )
 
 // released is the body of proxy.released: an approved request is about to be sent, or an approved reply to be given.
@@ -21,6 +23,22 @@ type released struct {
 	Gate      string `json:"gate"`
 	Digest    string `json:"digest"`
 	Again     bool   `json:"again,omitzero"` // an SDK has sent the call again that was answered just now
+	Agent     string `json:"agent,omitzero"`
+	Project   string `json:"project,omitzero"`
+	Run       string `json:"run,omitzero"`
+	// Reserve is what the request that is about to be sent may cost; nil for a reply.
+	Reserve *rulebook.Reservation `json:"reserve,omitzero"`
+}
+
+// readReleased is the rulebook.Reader of proxy.released.
+func readReleased(e *ledger.Entry) (r rulebook.Reading, err error) {
+	b, err := ledger.Read[released](e)
+	if err == nil && b.Reserve != nil {
+		r.Facts = []rulebook.Fact{{Reserve: b.Reserve, Belongs: rulebook.Belongs{
+			Agent: b.Agent, User: b.User, Tier: policy.API, Project: b.Project, Run: b.Run, Handoff: b.Handoff,
+		}}}
+	}
+	return r, err
 }
 
 // returned is the body of proxy.returned: what was released has not reached the client, so its use is
@@ -38,9 +56,13 @@ const mostReturns = 5
 // which takes the place of this one under the same fingerprint (PRX-43). A client that goes before
 // the reply begins, and an error after which SDKs send the call again, do not use the approval up.
 func (x *exchange) releaseRequest(g *gate.Gate) (*gate.Approval, error) {
-	if err := x.useApproval(g, false); err != nil {
+	e := policy.Event{Point: policy.OnPrompt, Model: x.q.model}
+	x.estimate(&e, &x.q)
+	reserve := x.p.core.Book.ReserveFor(&e)
+	if err := x.useApproval(g, released{Reserve: reserve}); err != nil {
 		return nil, err
 	}
+	x.takeReserve(reserve)
 	x.past = g.ID
 	next, err := x.forwardRequest()
 	if next == nil && (err != nil || !x.out.committed || isRetried(x.record.Status)) {
@@ -72,7 +94,7 @@ func (x *exchange) releaseReply(g *gate.Gate, again bool) error {
 			return fault.New(fault.Internal, "What was sent does not fit what was kept.")
 		}
 	}
-	if err := x.useApproval(g, again); err != nil {
+	if err := x.useApproval(g, released{Again: again}); err != nil {
 		return err
 	}
 	if !x.out.committed {
@@ -90,18 +112,19 @@ func (x *exchange) releaseReply(g *gate.Gate, again bool) error {
 
 // useApproval takes one use of the approval and records the release. It fails with gate.ErrSpent if
 // another call has taken the last use, on whichever node. A client that has gone takes none.
-func (x *exchange) useApproval(g *gate.Gate, again bool) error {
+func (x *exchange) useApproval(g *gate.Gate, b released) error {
 	if x.r.Context().Err() != nil {
 		return errGone
 	}
+	b.Of, b.Gate, b.Digest, b.Agent, b.Project, b.Run = g.Of, g.ID, g.ActionDigest, x.who.ID, x.project, clean(x.run)
 	return x.p.core.Ledger.Write(context.WithoutCancel(x.r.Context()), func(tx *ledger.Tx) error {
 		record := func() {
 			tx.Append(ledger.Event{
 				Workspace: x.who.Workspace, Kind: kindReleased, Actor: x.who.Actor(), Subject: x.fp,
-				Trace: x.trace(), Body: released{g.Of, g.ID, g.ActionDigest, again},
+				Trace: x.trace(), Body: b,
 			})
 		}
-		if err := x.p.core.Handoffs.Stands(tx, x.who, x.named.Claim, x.named.User); err != nil || again {
+		if err := x.p.core.Handoffs.Stands(tx, x.who, x.named.Claim, x.named.User); err != nil || b.Again {
 			if err == nil {
 				record()
 			}

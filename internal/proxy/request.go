@@ -1,11 +1,12 @@
 package proxy
 
 import (
-	"slices"
+	"strconv"
 	"strings"
 
 	"signalbox/internal/policy"
 	"signalbox/internal/proxy/form"
+	"signalbox/internal/proxy/meter"
 	"signalbox/internal/wire"
 )
 
@@ -25,6 +26,10 @@ type request struct {
 	cwd       string     // where the client works, if it says so
 	listed    wire.Raw   // the messages or the input, where results of tools are; a part of body
 	batch     []wire.Raw // the calls of a batch
+	file      string     // that has them
+	replies   int64      // how many are asked for, if not one
+	// background says that the provider makes the reply when nobody waits for it.
+	background bool
 }
 
 // thread says whether the provider keeps the conversation. A request that continues one repeats
@@ -35,63 +40,17 @@ type thread struct {
 	unknown   bool   // we have not seen its beginning, so its tools are not to be remembered
 }
 
-// result is the result of a tool call that the client reports to the model (PRX-45).
-type result struct {
-	id      string
-	failed  bool
-	content wire.Raw
-}
-
-// tool is a tool that a request declares. It has the fields of all forms; each tool uses some.
-type tool struct {
-	Type     string         `json:"type"`
-	Name     string         `json:"name"`
-	Function *form.Function `json:"function"`
-	Custom   *struct {
-		Name string `json:"name"`
-	} `json:"custom"`
-	Label  string `json:"server_label"`
-	URL    string `json:"server_url"`
-	Server string `json:"mcp_server_name"`
-}
-
-// names are what event.tools has of a tool: its name, its type if the provider runs it, and "mcp:"
-// with the name and the address of its MCP server.
-func (t *tool) names() (names []string) {
-	add := func(name string) {
-		if name != "" && !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	add(t.Name)
-	if t.Function != nil {
-		add(t.Function.Name)
-	}
-	if t.Custom != nil {
-		add(t.Custom.Name)
-	}
-	if t.Type != "custom" && t.Type != "function" {
-		add(t.Type)
-	}
-	for _, server := range []string{t.Label, t.URL, t.Server} {
-		if server != "" {
-			add("mcp:" + server)
-		}
-	}
-	return names
-}
-
 // anyRequest is a request as JSON, with the fields of all forms. Limits are read as floats, since clients
 // in dynamic languages write 1e3.
 type anyRequest struct {
-	Model     string   `json:"model"`
-	Stream    bool     `json:"stream"`
-	MaxTokens float64  `json:"max_tokens"`
-	MaxCompl  float64  `json:"max_completion_tokens"`
-	MaxOutput float64  `json:"max_output_tokens"`
-	Tools     []tool   `json:"tools"`
-	Functions []tool   `json:"functions"`
-	Servers   []server `json:"mcp_servers"`
+	Model     string        `json:"model"`
+	Stream    bool          `json:"stream"`
+	MaxTokens float64       `json:"max_tokens"`
+	MaxCompl  float64       `json:"max_completion_tokens"`
+	MaxOutput float64       `json:"max_output_tokens"`
+	Tools     []form.Tool   `json:"tools"`
+	Functions []form.Tool   `json:"functions"`
+	Servers   []form.Server `json:"mcp_servers"`
 	Thread    *struct {
 		Type     string `json:"type"`
 		Previous string `json:"previous_message_id"`
@@ -102,12 +61,9 @@ type anyRequest struct {
 	Requests     []struct {
 		Params wire.Raw `json:"params"`
 	} `json:"requests"`
-}
-
-// server is an MCP server that the provider is to use.
-type server struct {
-	Name string `json:"name"`
-	URL  string `json:"url"`
+	File       string   `json:"input_file_id"`
+	Replies    wire.Raw `json:"n"`
+	Background wire.Raw `json:"background"`
 }
 
 // read decodes the body. With strict, all of it has to be valid JSON; without, the members that hold
@@ -129,10 +85,14 @@ func (q *request) read(strict bool) error {
 		return err
 	}
 	q.model, q.stream = a.Model, a.Stream
+	q.file, q.background = a.File, string(a.Background) == "true"
+	if n, err := strconv.ParseFloat(string(a.Replies), 64); err == nil {
+		q.replies = int64(min(max(n, 0), 1e6))
+	}
 	q.maxTokens = int64(min(max(a.MaxTokens, a.MaxCompl, a.MaxOutput), 1e15))
-	for _, list := range [][]tool{a.Tools, a.Functions} {
+	for _, list := range [][]form.Tool{a.Tools, a.Functions} {
 		for i := range list {
-			q.tools = append(q.tools, list[i].names()...)
+			q.tools = append(q.tools, list[i].Names()...)
 		}
 	}
 	for _, s := range a.Servers {
@@ -144,6 +104,11 @@ func (q *request) read(strict bool) error {
 		q.batch = append(q.batch, one.Params)
 	}
 	return nil
+}
+
+// atMost is what the request may take depends on.
+func (q *request) atMost(bytes int64) meter.Request {
+	return meter.Request{Model: q.model, Bytes: bytes, MaxTokens: q.maxTokens, Replies: q.replies}
 }
 
 // threadOf finds out whether the provider keeps the conversation. OpenAI does unless store is false;
@@ -166,56 +131,6 @@ func threadOf(f *form.Form, a *anyRequest) (t thread) {
 		}
 	}
 	return t
-}
-
-// resultsOf finds the results of tool calls in the messages of a request, in any of the forms. What
-// cannot be read has none: receipts are a convenience, and the provider checks the request.
-func resultsOf(text wire.Raw) (results []result) {
-	if len(text) == 0 || text[0] != '[' {
-		return nil
-	}
-	var list []struct {
-		Type    string   `json:"type"`
-		Role    string   `json:"role"`
-		Call    string   `json:"tool_call_id"`
-		CallID  string   `json:"call_id"`
-		Status  string   `json:"status"`
-		Output  wire.Raw `json:"output"`
-		Content wire.Raw `json:"content"`
-	}
-	if wire.UnmarshalPart(text, &list) != nil {
-		return nil
-	}
-	for _, m := range list {
-		switch {
-		case m.Role == "tool" && m.Call != "":
-			results = append(results, result{m.Call, false, m.Content})
-		case strings.HasSuffix(m.Type, "_output") && m.CallID != "":
-			results = append(results, result{m.CallID, m.Status == "failed", m.Output})
-		case m.Role == "user" && len(m.Content) > 0 && m.Content[0] == '[':
-			results = append(results, toolResults(m.Content)...)
-		}
-	}
-	return results
-}
-
-// toolResults finds the results in the content blocks of one of Anthropic's user messages.
-func toolResults(content wire.Raw) (results []result) {
-	var blocks []struct {
-		Type    string   `json:"type"`
-		ID      string   `json:"tool_use_id"`
-		IsError bool     `json:"is_error"`
-		Content wire.Raw `json:"content"`
-	}
-	if wire.UnmarshalPart(content, &blocks) != nil {
-		return nil
-	}
-	for _, b := range blocks {
-		if b.Type == "tool_result" && b.ID != "" {
-			results = append(results, result{b.ID, b.IsError, b.Content})
-		}
-	}
-	return results
 }
 
 // event is what rules see of a request, except for its text, which only some rules need

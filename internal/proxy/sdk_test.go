@@ -107,6 +107,7 @@ func (m *matrix) count(in map[string]int, r *http.Request) {
 // answer is the provider.
 func (m *matrix) answer(w http.ResponseWriter, r *http.Request) {
 	m.count(m.asked, r)
+	body, _ := io.ReadAll(r.Body)
 	id := r.Header.Get("X-Scenario")
 	c := formCases[0]
 	for _, one := range formCases {
@@ -132,7 +133,7 @@ func (m *matrix) answer(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, `{"type":"error","error":{"type":"overloaded_error","message":"busy"}}`)
 	case strings.Contains(id, "stream") || strings.Contains(id, "helper"):
 		w.Header().Set("Content-Type", "text/event-stream")
-		list := c.stream(tool, fmt.Sprintf(`{"command":%q}`, id))
+		list := asOpenAI(c.stream(tool, fmt.Sprintf(`{"command":%q}`, id)), body)
 		if strings.HasSuffix(id, "/broken-stream") {
 			list = list[:2]
 		}

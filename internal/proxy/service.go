@@ -17,7 +17,10 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/policy"
 	"signalbox/internal/protocol"
+	"signalbox/internal/proxy/meter"
+	"signalbox/internal/proxy/vault"
 	"signalbox/internal/roster"
+	"signalbox/internal/rulebook"
 )
 
 // Name is the protocol's name in rules (event.protocol) and the value of gate.Origin.Protocol.
@@ -28,8 +31,15 @@ const Name = "proxy"
 func Protocol() protocol.Protocol {
 	return protocol.Protocol{
 		Name: Name, Label: "Model proxy",
-		Migrations: Migrations, Projection: Projection(), Readers: Readers(), Counters: Counters(),
+		Migrations: Migrations, Projection: Projection(), Readers: readers(), Counters: meter.Counters(),
 	}
+}
+
+// readers let the rulebook count what is carried.
+func readers() map[string]rulebook.Reader {
+	all := meter.Readers()
+	all[kindReleased] = readReleased
+	return all
 }
 
 // Options are the settings of the proxy, and what it needs of other protocols. Durations that are
@@ -55,8 +65,8 @@ type Proxy struct {
 	core      protocol.Core
 	upstreams map[string]*url.URL
 	transport *http.Transport
-	vault     *vault
-	recorder  *recorder
+	vault     *vault.Vault
+	meter     *meter.Meter
 	looked    atomic.Pointer[[]*rules] // see look
 
 	// mu guards everything below. Each map follows the ledger and can be read again from it
@@ -71,6 +81,7 @@ type Proxy struct {
 
 	approvals map[string]*gate.Approval // by the fingerprint of a call
 	given     map[string]given          // replies of this node that were given as a whole, by fingerprint
+	silent    map[string]time.Time      // providers that do not take the question for usage, and until when
 }
 
 // New makes the proxy over a core whose ledger has Projection. It makes no call and reads nothing
@@ -92,7 +103,7 @@ func New(core protocol.Core, o Options) (*Proxy, error) {
 	p := &Proxy{
 		Options: o, core: core, upstreams: map[string]*url.URL{},
 		settings: map[string]Settings{}, owners: map[string]binding{}, approvals: map[string]*gate.Approval{},
-		awaited: map[string]awaited{}, given: map[string]given{},
+		awaited: map[string]awaited{}, given: map[string]given{}, silent: map[string]time.Time{},
 		threads: map[string]knownThread{}, announced: map[string]chan struct{}{},
 		// The transport does not decompress, since bytes are passed on as they arrive, and it never
 		// follows redirects. Idle connections are kept for the many short calls of agents.
@@ -110,10 +121,10 @@ func New(core protocol.Core, o Options) (*Proxy, error) {
 		p.upstreams[name] = u
 	}
 	var err error
-	if p.vault, err = openVault(core.DB, o.VaultKey); err != nil {
+	if p.vault, err = vault.Open(core.DB, o.VaultKey); err != nil {
 		return nil, err
 	}
-	p.recorder = newRecorder(p)
+	p.meter = meter.New(meter.NewRecorder(core))
 	core.Gates.ProveApprovals(Name, readApproval)
 	core.Gates.OnResolved(Name, p.queueCallback)
 	return p, nil
@@ -151,14 +162,15 @@ func (p *Proxy) look(now *policy.Policy, layer string) *rules {
 	return r
 }
 
-// Timers returns none. Held calls end with their gate, whose timers are the gates' own.
-func (p *Proxy) Timers() map[string]clock.Handler { return nil }
+// Timers count what providers have made and nobody has fetched. Held calls end with their gate, whose timers are the
+// gates' own.
+func (p *Proxy) Timers() map[string]clock.Handler { return meter.Timers() }
 
 // Run follows the ledger to keep what is in memory up to date, and records the calls that were
 // carried, until ctx ends.
 func (p *Proxy) Run(ctx context.Context) error {
 	var writing sync.WaitGroup
-	writing.Go(func() { p.recorder.run(ctx) })
+	writing.Go(func() { p.meter.Run(ctx) })
 	defer writing.Wait()
 	defer p.transport.CloseIdleConnections()
 	for e := range p.core.Ledger.FollowNow(ctx, p.load) {
@@ -172,7 +184,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 // load reads everything that is kept in memory from the tables. It runs before the first entry is
 // followed, and again after a follower has lost its place.
 func (p *Proxy) load(ctx context.Context) error {
-	if err := p.vault.load(ctx); err != nil {
+	if err := p.vault.Load(ctx); err != nil {
 		return err
 	}
 	entries, err := p.core.Ledger.Select(ctx, "JOIN proxy_agent a ON a.seq = e.seq")
@@ -202,7 +214,7 @@ func (p *Proxy) follow(ctx context.Context, e *ledger.Entry) error {
 		}
 		p.applySettings(e.Workspace, e.Subject, s)
 	case kindKey:
-		return p.vault.load(ctx)
+		return p.vault.Load(ctx)
 	case kindHeld:
 		var b held
 		if err := e.Decode(&b); err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"signalbox/internal/gate"
 	"signalbox/internal/proxy/form"
+	"signalbox/internal/proxy/meter"
 	"signalbox/internal/rulebook"
 )
 
@@ -96,8 +97,5 @@ func lastLine(body []byte) string {
 	return text
 }
 
-// clean makes text fit for a record: valid UTF-8 without NUL. What agents and models write may have
-// neither.
-func clean(text string) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
-}
+// clean is meter.Clean, which texts of agents and models go through before they are recorded.
+func clean(text string) string { return meter.Clean(text) }

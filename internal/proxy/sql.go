@@ -1,10 +1,13 @@
 package proxy
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
+	"signalbox/internal/proxy/meter"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
@@ -67,11 +70,10 @@ FROM proxy_hold h JOIN ` + ledger.EntryTable + ` ON e.subject = h.gate AND e.sub
 LEFT JOIN gate_resolved r ON r.opened_seq = e.seq
 LEFT JOIN gate_waiting w ON w.workspace = e.workspace AND w.risk IN (0, 1, 2) AND w.opened_seq = e.seq;
 DROP TABLE proxy_hold;
-`}}
+`, meter.Migration}}
 
-// The kinds of entries. They are part of the stored format: a new meaning is a new kind.
+// The kinds of entries, beside those of package meter. They are part of the stored format: a new meaning is a new kind.
 const (
-	kindCalled    = "proxy.called"     // what was carried
 	kindKept      = "proxy.kept"       // a reply that waits for a decision
 	kindHeld      = "proxy.held"       // a call that has a gate
 	kindReleased  = "proxy.released"   // what was approved went on
@@ -86,12 +88,12 @@ const (
 // Projection is what the entries do to the tables. The vault is not among them: a rebuild cannot make
 // it, and leaves it alone.
 func Projection() ledger.Projection {
-	return ledger.Projection{
+	p := ledger.Projection{
 		Name: "proxy",
-		Tables: ledger.Tables(
+		Tables: ledger.Tables(slices.Concat([]string{
 			"proxy_agent (agent)", "proxy_provider_key (sum)", "proxy_call (agent, call)",
 			"proxy_thread (agent, id)",
-		),
+		}, meter.Tables)...),
 		Apply: map[string]ledger.Apply{
 			kindHeld:     ledger.ApplyBody(applyHeld),
 			kindReleased: ledger.ApplyBody(applyReleased),
@@ -105,6 +107,8 @@ func Projection() ledger.Projection {
 		},
 		Erasable: []string{kindKey},
 	}
+	maps.Copy(p.Apply, meter.Apply())
+	return p
 }
 
 // microsBefore is the moment d before an entry, in microseconds. Apply functions take time from the entry and

@@ -41,15 +41,19 @@ func (x *exchange) relayStream(res *http.Response) (*gate.Approval, error) {
 	if coding := strings.ToLower(res.Header.Get("Content-Encoding")); coding == "gzip" {
 		z, err := gzip.NewReader(res.Body)
 		if err != nil {
+			x.broke = true
+			x.recordCall(form.Facts{})
 			return nil, &gatewayError{"The provider's reply is not coded as it says."}
 		}
 		body = z
 		res.Header.Del("Content-Encoding")
 	} else if coding != "" && coding != "identity" {
 		if x.rules.tools {
+			x.broke = true
+			x.recordCall(form.Facts{})
 			return nil, &gatewayError{"The provider's reply has a coding that was not asked for, and cannot be judged."}
 		}
-		defer x.recordCall(form.Facts{})
+		defer func() { x.recordCall(form.Facts{Text: x.received}) }()
 		return nil, x.copyReply(res)
 	}
 	l := relays.Get().(*relay)
@@ -74,6 +78,7 @@ func (x *exchange) relayStream(res *http.Response) (*gate.Approval, error) {
 	}
 	buffers.Put(buf)
 	l.flush() // the part before a call that was refused
+	x.broke = !l.machine.Complete()
 	x.recordCall(l.machine.Facts())
 	x.out.stopBeat()
 	return l.finish()
@@ -110,10 +115,10 @@ func (l *relay) sendHeader() {
 
 // takeBytes takes the next bytes and passes on what is allowed. It returns false if the rest need
 // not be read. A stream that no rule looks at is passed on at once, frames or not, and read only
-// for its usage.
+// for its usage; frame by frame if that has to be taken out.
 func (l *relay) takeBytes(chunk []byte) bool {
 	x := l.x
-	if !x.rules.tools && !x.buffered() { // not judged: passed on at once, and read for its usage
+	if !x.rules.tools && !x.buffered() && !x.strip { // not judged: passed on at once, and read for its usage
 		if x.out.write(chunk, true) != nil {
 			return false
 		}
@@ -144,9 +149,13 @@ func (l *relay) takeBytes(chunk []byte) bool {
 func (l *relay) takeFrame(f form.Frame) bool {
 	x := l.x
 	s, err := l.machine.Next(f)
+	raw := f.Raw
+	if x.strip {
+		raw = f.WithoutUsage()
+	}
 	if !x.rules.tools {
-		if x.buffered() {
-			l.kept = append(l.kept, f.Raw...)
+		if x.buffered() || x.strip {
+			l.kept = append(l.kept, raw...)
 		}
 		return true
 	}
@@ -158,7 +167,7 @@ func (l *relay) takeFrame(f form.Frame) bool {
 		// The calls that have begun will never be complete.
 		l.kept, l.ruling, l.open = l.kept[:l.safe], ruling{}, false
 	}
-	l.kept = append(l.kept, f.Raw...)
+	l.kept = append(l.kept, raw...)
 	l.open = s.Open
 	if len(s.Calls) > 0 {
 		x.judgeCalls(x.r.Context(), s.Calls, &l.ruling)
@@ -181,9 +190,18 @@ func (l *relay) takeFrame(f form.Frame) bool {
 // if the client has gone and no gate is due, so that nobody needs the rest.
 func (l *relay) flush() bool {
 	x := l.x
-	if !x.rules.tools || x.buffered() {
+	if x.buffered() {
 		l.machine.Sent()
 		return true
+	}
+	if !x.rules.tools {
+		l.machine.Sent()
+		if len(l.kept) == 0 { // it was passed on as it came
+			return true
+		}
+		text := l.kept
+		l.kept = l.kept[:0]
+		return x.out.write(text, true) == nil
 	}
 	gone := false
 	if l.safe > 0 {

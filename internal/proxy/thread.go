@@ -43,7 +43,7 @@ func (p *Proxy) keepThread(x *exchange, id string) {
 		}
 	}
 	p.rememberThread(b, p.core.Now())
-	p.recorder.append(ledger.Event{
+	p.meter.Append(ledger.Event{
 		Workspace: x.who.Workspace, Kind: kindThreaded, Actor: x.who.Actor(), Subject: b.IDs[0], Trace: x.trace(),
 		Body: b,
 	})

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -61,11 +62,15 @@ func (x *exchange) callProvider(body io.Reader, length int64) (res *http.Respons
 		if client.Err() != nil {
 			return nil, end, fault.New(fault.Cancelled, "The client has ended the call.")
 		}
+		if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+			x.free = true // nothing was sent
+		}
 		return nil, end, &gatewayError{"The provider cannot be reached: " + errorText(err)}
 	}
 	res.Body = &idleReader{res.Body, time.AfterFunc(x.p.Idle, func() { cancel(errSilent) }), x.p.Idle}
 	if res.Header.Get("Location") != "" && res.StatusCode/100 == 3 {
 		_ = res.Body.Close()
+		x.free = true
 		// PRX-12: a client that follows it sends its key there, and its calls evade the rules.
 		return nil, end, &gatewayError{"The provider answers with a redirect, which is neither followed nor passed on. Set " +
 			"the provider's address to where it is now."}

@@ -126,7 +126,7 @@ func kept(under handoff.Standing) *handoff.Standing {
 func (r Record) decide(ctx context.Context, b *Book, rules inForceFor, recent *countReader, under *handoff.Standing,
 ) Decision {
 	now := time.UnixMicro(r.Now).UTC()
-	recent.of, recent.now = r.belongs(), now
+	recent.of, recent.now, recent.own = r.belongs(), now, r.Event.Reserve
 	r.Delegation.Hops = recent.spend(r.Delegation.Hops)
 	in := r.input()
 	in.Recent = recent

@@ -1,6 +1,7 @@
 package rulebook
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -395,6 +396,7 @@ func inUnit(c policy.Count, n float64) float64 {
 type countReader struct {
 	at       *tally
 	pending  *tally // what is counted beside it, nil for nothing; see Recheck
+	own      string // what is reserved for the call itself, which does not count; "" for nothing
 	of       Belongs
 	now      time.Time
 	seen     policy.Counts
@@ -435,11 +437,7 @@ func (l *countReader) spend(hops []policy.Hop) []policy.Hop {
 		if (hops[i].Budget == policy.Budget{}) {
 			continue
 		}
-		var gone releases
-		if l.pending != nil {
-			gone = l.pending.released
-		}
-		u, reserved := l.at.spentBy(hops[i].ID, l.now, gone)
+		u, reserved := l.at.spentBy(hops[i].ID, l.now, l.gone())
 		if l.pending != nil {
 			more, moreReserved := l.pending.spentBy(hops[i].ID, l.now, nil)
 			u = used{u.calls + more.calls, u.tokens + more.tokens, u.nanos + more.nanos}
@@ -452,10 +450,24 @@ func (l *countReader) spend(hops []policy.Hop) []policy.Hop {
 	return hops
 }
 
+// gone are the reservations that do not count: those that end beside the tally, and that of the call itself.
+func (l *countReader) gone() (gone releases) {
+	if l.pending != nil {
+		gone = l.pending.released
+	}
+	if l.own != "" {
+		if gone = maps.Clone(gone); gone == nil {
+			gone = releases{}
+		}
+		gone[release{l.own, l.of.Agent}] = true
+	}
+	return gone
+}
+
 // count is a counter with what is reserved, and that alone.
 func (l *countReader) count(c policy.Count) (n, reserved float64) {
 	if l.pending == nil {
-		n, reserved = l.at.count(&l.of, c, l.now, nil)
+		n, reserved = l.at.count(&l.of, c, l.now, l.gone())
 		return inUnit(c, n+reserved), inUnit(c, reserved)
 	}
 	now := l.now
@@ -464,7 +476,7 @@ func (l *countReader) count(c policy.Count) (n, reserved float64) {
 			now = t.newest()
 		}
 	}
-	n, reserved = l.at.count(&l.of, c, now, l.pending.released)
+	n, reserved = l.at.count(&l.of, c, now, l.gone())
 	more, moreReserved := l.pending.count(&l.of, c, now, nil)
 	n, reserved = n+more, reserved+moreReserved
 	return inUnit(c, n+reserved), inUnit(c, reserved)

@@ -15,7 +15,9 @@ import (
 type carrier struct {
 	name, url, key  string
 	p50, rate, ttfb []float64 // milliseconds, calls a second, milliseconds to the first byte
-	errors          int64
+	// The same of calls whose reply has a tool call, which is judged.
+	toolP50, toolRate []float64
+	errors            int64
 }
 
 // modelCall is a call as an agent makes it: a tool, a system prompt and a question. The number makes each
@@ -24,31 +26,44 @@ const modelCall = `{"model":"claude-sonnet-4-6","max_tokens":1024,"stream":%t,` 
 	`"tools":[{"name":"bash","description":"Runs a command",` +
 	`"input_schema":{"type":"object","properties":{"command":{"type":"string"}}}}],` +
 	`"system":"You are a careful engineer.","messages":[{"role":"user","content":` +
-	`"Rewrite the resume for a role at a bank, in plain words, and keep it to one page. %d"}]}`
+	`"%s %d"}]}`
 
-// measure makes one round: latency with one connection, throughput with sixteen, and the first byte of
-// streams, each for the given time.
+// The questions. To the second, the stand-in answers with a tool call.
+const (
+	plainQuestion = "Rewrite the resume for a role at a bank, in plain words, and keep it to one page."
+	toolQuestion  = "List the files of the project."
+)
+
+// measurements is how many a round has.
+const measurements = 5
+
+// measure makes one round: latency with one connection and throughput with sixteen, of plain replies and of those with a
+// tool call, and the first byte of streams, each for the given time.
 func (c *carrier) measure(ctx context.Context, each time.Duration) error {
-	l := load{
-		url: c.url + "/v1/proxy/v1/messages", key: c.key, connections: 1, duration: each,
-		body: func(i int64) []byte {
-			return fmt.Appendf(nil, modelCall, false, i)
-		},
+	target := c.url + "/v1/proxy/v1/messages"
+	for _, kind := range []struct {
+		question  string
+		p50, rate *[]float64
+	}{{plainQuestion, &c.p50, &c.rate}, {toolQuestion, &c.toolP50, &c.toolRate}} {
+		l := load{
+			url: target, key: c.key, connections: 1, duration: each,
+			body: func(i int64) []byte { return fmt.Appendf(nil, modelCall, false, kind.question, i) },
+		}
+		// Progress is printed per round, and not here.
+		quiet := func(int64) {}
+		got, err := l.run(ctx, quiet)
+		if err != nil {
+			return err
+		}
+		*kind.p50, c.errors = append(*kind.p50, got.Latency.P50), c.errors+got.Errors
+		l.connections = 16
+		// The same load again, now for its throughput.
+		if got, err = l.run(ctx, quiet); err != nil {
+			return err
+		}
+		*kind.rate, c.errors = append(*kind.rate, got.PerSecond), c.errors+got.Errors
 	}
-	// Progress is printed per round, and not here.
-	quiet := func(int64) {}
-	got, err := l.run(ctx, quiet)
-	if err != nil {
-		return err
-	}
-	c.p50, c.errors = append(c.p50, got.Latency.P50), c.errors+got.Errors
-	l.connections = 16
-	// The same load again, now for its throughput.
-	if got, err = l.run(ctx, quiet); err != nil {
-		return err
-	}
-	c.rate, c.errors = append(c.rate, got.PerSecond), c.errors+got.Errors
-	times, err := c.firstBytes(ctx, l.url, each)
+	times, err := c.firstBytes(ctx, target, each)
 	if err != nil {
 		return err
 	}
@@ -64,7 +79,7 @@ func (c *carrier) firstBytes(ctx context.Context, target string, each time.Durat
 	defer transport.CloseIdleConnections()
 	for began := time.Now(); time.Since(began) < each; {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, target,
-			strings.NewReader(fmt.Sprintf(modelCall, true, len(times))))
+			strings.NewReader(fmt.Sprintf(modelCall, true, plainQuestion, len(times))))
 		if err != nil {
 			return nil, err
 		}
@@ -110,5 +125,7 @@ func (c *carrier) row(bare *carrier) ProxyRow {
 	return ProxyRow{
 		Name: c.name, P50: median(c.p50), PerSecond: median(c.rate), FirstByte: median(c.ttfb), Errors: c.errors,
 		P50Ratio: ratios(c.p50, bare.p50), SecondRatio: ratios(bare.rate, c.rate), FirstRatio: ratios(c.ttfb, bare.ttfb),
+		ToolP50: median(c.toolP50), ToolPerSecond: median(c.toolRate),
+		ToolP50Ratio: ratios(c.toolP50, bare.toolP50), ToolSecondRatio: ratios(bare.toolRate, c.toolRate),
 	}
 }

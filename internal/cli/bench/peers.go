@@ -17,6 +17,7 @@ import (
 
 	"signalbox/internal/cli/api"
 	"signalbox/internal/fault"
+	"signalbox/internal/policy"
 	"signalbox/internal/server"
 )
 
@@ -83,6 +84,13 @@ func standIn(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
+	if bytes.Contains(body, []byte(toolQuestion)) {
+		_, _ = io.WriteString(w, `{"id":"msg_1","type":"message","role":"assistant","model":"claude-sonnet-4-6",`+
+			`"content":[{"type":"text","text":"I will look at the project first."},{"type":"tool_use","id":"toolu_1","name":"bash",`+
+			`"input":{"command":"ls -la src"}}],"stop_reason":"tool_use","stop_sequence":null,`+
+			`"usage":{"input_tokens":100,"output_tokens":100}}`)
+		return
+	}
 	_, _ = fmt.Fprintf(
 		w, `{"id":"msg_1","type":"message","role":"assistant","model":"claude-sonnet-4-6",`+
 			`"content":[{"type":"text","text":%q}],"stop_reason":"end_turn","stop_sequence":null,`+
@@ -90,10 +98,10 @@ func standIn(w http.ResponseWriter, r *http.Request) {
 	)
 }
 
-// tenRules is a policy with ten rules at the proxy's control points. None matches, so that all are tried
-// and every reply is judged.
-func tenRules() []byte {
-	text := "version: 1\nrules:\n"
+// withTenRules is the policy of a new server with ten more rules at the proxy's control points, before its own. None
+// matches, so that all are tried and every reply is judged.
+func withTenRules() []byte {
+	text := "rules:\n"
 	// Half of them read the request and half the tool calls, with conditions as people write them.
 	for i := range 5 {
 		text += fmt.Sprintf("  - {name: prompt-%d, on: [prompt], when: 'event.model == \"model-%d\" || "+
@@ -101,7 +109,7 @@ func tenRules() []byte {
 		text += fmt.Sprintf("  - {name: tool-%d, on: [tool_call], when: 'event.tool == \"tool-%d\" && "+
 			"event.command.contains(\"rm\")', then: gate}\n", i, i)
 	}
-	return []byte(text)
+	return bytes.Replace(policy.Default(), []byte("rules:\n"), []byte(text), 1)
 }
 
 // beginServer starts a Signalbox with a data folder of its own, whose provider is the stand-in, and gives
@@ -138,7 +146,7 @@ func beginServer(ctx context.Context, dir, self, provider string,
 	}
 	// Nothing of the user's own configuration is used: address and token are those of the new server.
 	client := &api.Client{Base: strings.TrimSpace(string(base)), Token: strings.TrimSpace(string(token))}
-	res, err := client.Do(ctx, api.Put("/ops/policy", api.YAML(tenRules())))
+	res, err := client.Do(ctx, api.Put("/ops/policy", api.YAML(withTenRules())))
 	if err != nil {
 		return nil, err
 	}

@@ -30,16 +30,21 @@ type ProxyRow struct {
 	P50Ratio    float64 `json:"p50_ratio,omitempty"`
 	SecondRatio float64 `json:"per_second_ratio,omitempty"` // the bare one's over this one's
 	FirstRatio  float64 `json:"first_byte_ratio,omitempty"`
-	Errors      int64   `json:"errors"`
+	// The same of calls whose reply has a tool call, which is judged.
+	ToolP50         float64 `json:"tool_p50_ms"`
+	ToolPerSecond   float64 `json:"tool_per_second"`
+	ToolP50Ratio    float64 `json:"tool_p50_ratio,omitempty"`
+	ToolSecondRatio float64 `json:"tool_per_second_ratio,omitempty"`
+	Errors          int64   `json:"errors"`
 }
 
 // newProxy makes `bench proxy`. It needs no running server.
 func newProxy(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
 		Use: "proxy", Short: "Carry model calls, beside a bare reverse proxy and nginx",
-		Long: `Starts a stand-in for a provider, a server of its own in a temporary folder with ten rules
-that match nothing, a bare reverse proxy, and nginx if it is installed. Each carries the
-same calls in turn, round after round, so that other load on the machine hits all of them
+		Long: `Starts a stand-in for a provider, a server of its own in a temporary folder with the policy of
+a new server and ten more rules that match nothing, a bare reverse proxy, and nginx if it is
+installed. Each carries the same calls in turn, round after round, so that other load on the machine hits all of them
 alike. Prints the medians of the rounds, and the ratio to the bare proxy.`,
 		Example: "  signalbox bench proxy --duration 60s", Args: command.NoArguments(),
 	})
@@ -128,8 +133,7 @@ func compareProxies(ctx context.Context, a *command.App, duration time.Duration,
 		return err
 	}
 	all = append(all, own)
-	// A round has three measurements of each proxy; see measure.
-	each := duration / time.Duration(3*rounds*len(all))
+	each := duration / time.Duration(measurements*rounds*len(all))
 	for round := range rounds {
 		a.Err.Print("round %d of %d", round+1, rounds)
 		for i := range all {
@@ -152,9 +156,13 @@ func printProxies(w output.Printer, r ProxyReport) {
 		rows = append(rows, []string{
 			c.Name, fmt.Sprintf("%.3f ms", c.P50), fmt.Sprintf("%.2f", c.P50Ratio), output.Thousands(int64(c.PerSecond)),
 			fmt.Sprintf("%.2f", c.SecondRatio),
-			fmt.Sprintf("%.3f ms", c.FirstByte), fmt.Sprintf("%.2f", c.FirstRatio), output.Thousands(c.Errors),
+			fmt.Sprintf("%.3f ms", c.FirstByte), fmt.Sprintf("%.2f", c.FirstRatio),
+			fmt.Sprintf("%.3f ms", c.ToolP50), fmt.Sprintf("%.2f", c.ToolP50Ratio), output.Thousands(int64(c.ToolPerSecond)),
+			fmt.Sprintf("%.2f", c.ToolSecondRatio), output.Thousands(c.Errors),
 		})
 	}
-	w.Table("", []string{"", "P50, 1 CONN", "TIMES", "A SECOND, 16", "TIMES", "FIRST BYTE", "TIMES", "ERRORS"}, rows)
+	w.Table("", []string{
+		"", "P50, 1 CONN", "TIMES", "A SECOND, 16", "TIMES", "FIRST BYTE", "TIMES", "TOOL CALLS, P50", "TIMES", "A SECOND", "TIMES", "ERRORS",
+	}, rows)
 	w.Print("times: how many times what the bare proxy takes")
 }

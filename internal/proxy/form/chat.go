@@ -34,24 +34,6 @@ type chatMessage struct {
 	Function  *Function  `json:"function_call"` // the older form, with one call
 }
 
-// chatUsage is usage as chat completions report it: prompt tokens include cached ones.
-type chatUsage struct {
-	Prompt     int64 `json:"prompt_tokens"`
-	Completion int64 `json:"completion_tokens"`
-	Details    struct {
-		Cached int64 `json:"cached_tokens"`
-	} `json:"prompt_tokens_details"`
-}
-
-// usage counts cached tokens apart from the others, as Usage has it.
-func (u chatUsage) usage() Usage { return splitCached(u.Prompt, u.Completion, u.Details.Cached) }
-
-// splitCached takes cached tokens out of the input. Numbers that make no sense are bounded.
-func splitCached(input, output, cached int64) Usage {
-	cached = max(0, min(cached, input))
-	return Usage{Input: max(0, input-cached), Output: max(0, output), CacheRead: cached}
-}
-
 // chat is the Machine of chat completions. Calls arrive in pieces that name their choice and their
 // index; all calls of a choice are complete when the choice has a finish_reason, or at [DONE].
 type chat struct {
@@ -98,11 +80,12 @@ func (c *chat) Next(f Frame) (Step, error) {
 		return c.step(c.finish(nil)), nil
 	}
 	var e struct {
-		ID      string     `json:"id"`
-		Model   string     `json:"model"`
-		Created int64      `json:"created"`
-		Usage   *chatUsage `json:"usage"`
-		Error   wire.Raw   `json:"error"`
+		ID      string   `json:"id"`
+		Model   string   `json:"model"`
+		Created int64    `json:"created"`
+		Usage   wire.Raw `json:"usage"`
+		Tier    wire.Raw `json:"service_tier"`
+		Error   wire.Raw `json:"error"`
 		Choices []struct {
 			Index  int         `json:"index"`
 			Delta  chatMessage `json:"delta"`
@@ -124,9 +107,9 @@ func (c *chat) Next(f Frame) (Step, error) {
 	if e.Model != "" {
 		c.about.Model = e.Model
 	}
-	if e.Usage != nil {
-		c.about.Usage = e.Usage.usage()
-	}
+	tier, _ := wire.Text(e.Tier)
+	c.about.takeOpenAI(e.Usage, tier)
+	c.about.Text += textIn(f.Data)
 	// A chunk may finish several choices. Their calls are complete after all pieces were added.
 	var done []int
 	for _, piece := range e.Choices {
@@ -293,9 +276,10 @@ func completionReply(text, model, gateID string) []byte {
 // readCompletion is Form.Reply of chat completions.
 func readCompletion(body []byte) (about Facts, calls []Call, err error) {
 	var m struct {
-		ID      string    `json:"id"`
-		Model   string    `json:"model"`
-		Usage   chatUsage `json:"usage"`
+		ID      string   `json:"id"`
+		Model   string   `json:"model"`
+		Usage   wire.Raw `json:"usage"`
+		Tier    wire.Raw `json:"service_tier"`
 		Choices []struct {
 			Message chatMessage `json:"message"`
 		} `json:"choices"`
@@ -313,5 +297,8 @@ func readCompletion(body []byte) (about Facts, calls []Call, err error) {
 			calls = append(calls, c.calls[n].completed())
 		}
 	}
-	return Facts{m.ID, m.Model, m.Usage.usage()}, calls, nil
+	about = Facts{ID: m.ID, Model: m.Model, Text: int64(len(body))}
+	tier, _ := wire.Text(m.Tier)
+	about.takeOpenAI(m.Usage, tier)
+	return about, calls, nil
 }

@@ -24,19 +24,6 @@ type Call struct {
 	Unclear string
 }
 
-// Usage is what a reply took, in tokens. Input has none of the tokens that were read from a cache or
-// written to one, whichever way the provider counts.
-type Usage struct {
-	Input, Output, CacheRead, CacheWrite int64
-}
-
-// Facts are what a reply says of itself. They may be incomplete while a stream goes on, and of a reply
-// that is not what it should be.
-type Facts struct {
-	ID, Model string
-	Usage     Usage
-}
-
 // Step is what one frame means for the calls in its stream.
 type Step struct {
 	Open  bool   // a call has begun, with this frame or before, that is not complete

@@ -36,29 +36,6 @@ func (b *block) call(arguments []byte) Call {
 	return c
 }
 
-// messageUsage is usage as Anthropic reports it. Events of a stream repeat some of the numbers.
-type messageUsage struct {
-	Input      *int64 `json:"input_tokens"`
-	Output     *int64 `json:"output_tokens"`
-	CacheRead  *int64 `json:"cache_read_input_tokens"`
-	CacheWrite *int64 `json:"cache_creation_input_tokens"`
-}
-
-// into takes over the numbers that are there. Those of a stream are sums so far, and replace the ones
-// before.
-func (u *messageUsage) into(to *Usage) {
-	for _, n := range [...]struct{ from, into *int64 }{
-		{u.Input, &to.Input},
-		{u.Output, &to.Output},
-		{u.CacheRead, &to.CacheRead},
-		{u.CacheWrite, &to.CacheWrite},
-	} {
-		if n.from != nil && *n.from >= 0 {
-			*n.into = *n.from
-		}
-	}
-}
-
 // messages is the Machine of the Messages API. A call is a content block, from content_block_start to
 // content_block_stop; its arguments arrive in pieces.
 type messages struct {
@@ -93,6 +70,7 @@ var pieceOfText = []byte(`{"type":"content_block_delta",`)
 // Next reads one event. Events of unknown types change nothing, and are passed on (PRX-10).
 func (m *messages) Next(f Frame) (Step, error) {
 	now := m.step(nil)
+	m.about.Text += textIn(f.Data)
 	if f.Data == nil ||
 		!now.Open && bytes.HasPrefix(f.Data, pieceOfText) && !Messages.MayCall(f.Data) && IsCompleteObject(f.Data) {
 		return now, nil
@@ -102,17 +80,17 @@ func (m *messages) Next(f Frame) (Step, error) {
 		Type    string `json:"type"`
 		Index   int    `json:"index"`
 		Message *struct {
-			ID      string        `json:"id"`
-			Model   string        `json:"model"`
-			Content []block       `json:"content"`
-			Usage   *messageUsage `json:"usage"`
+			ID      string   `json:"id"`
+			Model   string   `json:"model"`
+			Content []block  `json:"content"`
+			Usage   wire.Raw `json:"usage"`
 		} `json:"message"`
 		Block *block `json:"content_block"`
 		Delta struct {
 			Type string `json:"type"`
 			JSON string `json:"partial_json"`
 		} `json:"delta"`
-		Usage *messageUsage `json:"usage"`
+		Usage wire.Raw `json:"usage"`
 	}
 	if err := wire.UnmarshalPart(f.Data, &e); err != nil {
 		return Step{}, fmt.Errorf("cannot read an event of the stream as JSON: %w", err)
@@ -124,9 +102,7 @@ func (m *messages) Next(f Frame) (Step, error) {
 		m.started = true
 		if e.Message != nil {
 			m.about.ID, m.about.Model = e.Message.ID, e.Message.Model
-			if e.Message.Usage != nil {
-				e.Message.Usage.into(&m.about.Usage)
-			}
+			m.about.takeMessage(readMessageUsage(e.Message.Usage), false)
 			calls = callsIn(e.Message.Content)
 			m.after = len(e.Message.Content)
 		}
@@ -150,9 +126,7 @@ func (m *messages) Next(f Frame) (Step, error) {
 			delete(m.blocks, e.Index)
 		}
 	case "message_delta":
-		if e.Usage != nil {
-			e.Usage.into(&m.about.Usage)
-		}
+		m.about.takeMessage(readMessageUsage(e.Usage), true)
 	// The end of the message ends every block in it.
 	case "message_stop":
 		calls = m.endAll()
@@ -277,18 +251,16 @@ func callsIn(content []block) (calls []Call) {
 // readMessage is Form.Reply of the Messages API.
 func readMessage(body []byte) (about Facts, calls []Call, err error) {
 	var m struct {
-		Type    string        `json:"type"`
-		ID      string        `json:"id"`
-		Model   string        `json:"model"`
-		Content []block       `json:"content"`
-		Usage   *messageUsage `json:"usage"`
+		Type    string   `json:"type"`
+		ID      string   `json:"id"`
+		Model   string   `json:"model"`
+		Content []block  `json:"content"`
+		Usage   wire.Raw `json:"usage"`
 	}
 	if err := wire.UnmarshalPart(body, &m); err != nil {
 		return about, nil, err
 	}
-	about.ID, about.Model = m.ID, m.Model
-	if m.Usage != nil {
-		m.Usage.into(&about.Usage)
-	}
+	about.ID, about.Model, about.Text = m.ID, m.Model, int64(len(body))
+	about.takeMessage(readMessageUsage(m.Usage), true)
 	return about, callsIn(m.Content), nil
 }

@@ -65,30 +65,22 @@ func (i *item) call(raw wire.Raw) Call {
 	return c
 }
 
-// responseUsage is usage as the Responses API reports it: input tokens include cached ones.
-type responseUsage struct {
-	Input   int64 `json:"input_tokens"`
-	Output  int64 `json:"output_tokens"`
-	Details struct {
-		Cached int64 `json:"cached_tokens"`
-	} `json:"input_tokens_details"`
-}
-
 // response is a response of the Responses API, with the fields that matter here. Events of a stream
 // repeat it.
 type response struct {
-	ID     string         `json:"id"`
-	Model  string         `json:"model"`
-	Output []wire.Raw     `json:"output"`
-	Usage  *responseUsage `json:"usage"`
+	ID     string     `json:"id"`
+	Model  string     `json:"model"`
+	Output []wire.Raw `json:"output"`
+	Usage  wire.Raw   `json:"usage"`
+	Tier   wire.Raw   `json:"service_tier"`
+	Status string     `json:"status"`
 }
 
 // into takes over what the response says of itself.
 func (r *response) into(about *Facts) {
-	about.ID, about.Model = r.ID, r.Model
-	if r.Usage != nil {
-		about.Usage = splitCached(r.Usage.Input, r.Usage.Output, r.Usage.Details.Cached)
-	}
+	about.ID, about.Model, about.Later = r.ID, r.Model, r.Status == "queued" || r.Status == "in_progress"
+	tier, _ := wire.Text(r.Tier)
+	about.takeOpenAI(r.Usage, tier)
 }
 
 // calls finds the calls in the output, without those in seen, which were reported before. The final
@@ -156,6 +148,10 @@ func (r *responses) Next(f Frame) (Step, error) {
 		r.number = *e.Number
 	}
 	r.begun = true
+	// Pieces, and what is in none of them. Later events repeat what the pieces had.
+	if strings.HasSuffix(e.Type, ".delta") {
+		r.about.Text += textIn(f.Data)
+	}
 	var calls []Call
 	if e.Response != nil {
 		e.Response.into(&r.about)
@@ -302,6 +298,7 @@ func readResponse(body []byte) (about Facts, calls []Call, err error) {
 		return about, nil, err
 	}
 	r.into(&about)
+	about.Text = int64(len(body))
 	calls, err = r.calls(nil)
 	return about, calls, err
 }
