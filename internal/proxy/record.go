@@ -89,10 +89,9 @@ func (x *exchange) note(d *meter.Due) {
 	}
 }
 
-// Carries reports whether the proxy counts what an agent's run takes, as the transaction sees it: a call of the run was
-// carried, or is about to be.
-func (p *Proxy) Carries(tx *ledger.Tx, agentID, run string) (bool, error) {
-	return meter.Carries(tx, agentID, run)
+// Carries reports whether the proxy counts what an agent's run takes: a call of the run was carried, or is about to be.
+func (p *Proxy) Carries(ctx context.Context, agentID, run string) (bool, error) {
+	return meter.Carries(p.core.DB.Reading(ctx), agentID, run)
 }
 
 // appendNow writes one entry and waits until it is on disk.

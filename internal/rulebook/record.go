@@ -140,6 +140,8 @@ func kindOf(p policy.Point) string { return string(p) + ".decided" }
 type Reading struct {
 	Decision *Record // with its event; nil when the entry holds none
 	Facts    []Fact  // what else it adds to what an agent did recently
+	// Beside says that the tokens and the cost of the decision's event are counted elsewhere.
+	Beside bool
 }
 
 // Fact adds N to a counter, or says that a call is under way, or that one is over.
@@ -345,6 +347,9 @@ func (r Reading) facts() []Fact {
 			counted[d.Event.Point]: 1, d.outcome(): 1, d.ruleCount(): 1,
 			"tokens": float64(d.Event.Tokens), "cost": d.Event.CostUSD,
 		} {
+			if r.Beside && (what == "tokens" || what == "cost") {
+				continue
+			}
 			facts = append(facts, Fact{Belongs: d.belongs(), What: what, N: n})
 		}
 		if d.Reserve != nil {

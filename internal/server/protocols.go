@@ -32,7 +32,12 @@ type services struct {
 func (s *services) protocols(c *Config) protocol.List {
 	return protocol.List{
 		opens(signal.Protocol(), &s.signals, func(_ context.Context, core protocol.Core) (*signal.Signals, error) {
-			return signal.New(core, signal.Options{Strict: c.StrictSignals}), nil
+			return signal.New(core, signal.Options{
+				Strict: c.StrictSignals,
+				Carried: func(ctx context.Context, agentID, run string) (bool, error) { // the proxy is opened after this
+					return s.proxy.Carries(ctx, agentID, run)
+				},
+			}), nil
 		}),
 		opens(proxy.Protocol(), &s.proxy, func(_ context.Context, core protocol.Core) (*proxy.Proxy, error) {
 			return openProxy(core, c, s.signals)

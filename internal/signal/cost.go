@@ -12,6 +12,9 @@ type CostCheck struct {
 	Verdict      string `json:"verdict"` // verified, under, over, unknown_model or zero
 	ExpectedNano int64  `json:"expected_nano,omitzero"`
 	Prices       int64  `json:"prices"` // the version of the table
+	// Beside says that the model proxy has counted what the run took, so that what the signal says of it is shown beside
+	// that and not added.
+	Beside bool `json:"beside,omitzero"`
 }
 
 // The verdicts on a cost. Under is normal: caches and batches cost less.
@@ -54,6 +57,9 @@ func checkCost(t *price.Table, s *Signal) CostCheck {
 // describe is the cost as the operator reads it on the gate.
 func (c CostCheck) describe(s *Signal) string {
 	said := price.Dollars(s.CostNano)
+	if c.Beside {
+		said += ", as the agent says; the model proxy has counted this run"
+	}
 	switch c.Verdict {
 	case CostUnknownModel:
 		return said + " (no price known for " + s.Model + ")"

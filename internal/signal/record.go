@@ -77,6 +77,12 @@ func (s *Signals) recordSignal(
 	// A gate request has no tokens yet, and so no cost.
 	if sig.Type != GateRequest {
 		cost := checkCost(s.core.Prices.InForce(), sig)
+		if s.Carried != nil {
+			var err error
+			if cost.Beside, err = s.Carried(ctx, who.ID, sig.RunID); err != nil {
+				return Received{}, err
+			}
+		}
 		body.Cost = &cost
 	}
 	if o.status == gate.Pending {
@@ -267,8 +273,9 @@ func Readers() map[string]rulebook.Reader {
 // payload, which is stored once and not a second time as an event.
 func readDecision(e *ledger.Entry) (rulebook.Reading, error) {
 	var b struct {
-		Type   Type     `json:"type"`
-		Signal wire.Raw `json:"signal"`
+		Type   Type      `json:"type"`
+		Cost   CostCheck `json:"cost"`
+		Signal wire.Raw  `json:"signal"`
 	}
 	reading, err := rulebook.ReadDecisionAnd(e, &b)
 	if err != nil {
@@ -279,6 +286,6 @@ func readDecision(e *ledger.Entry) (rulebook.Reading, error) {
 		return reading, err
 	}
 	event := sig.event()
-	reading.Decision.Event = &event
+	reading.Decision.Event, reading.Beside = &event, b.Cost.Beside
 	return reading, nil
 }

@@ -31,6 +31,8 @@ func Protocol() protocol.Protocol {
 // Options are the settings of the protocol.
 type Options struct {
 	Strict bool // signals.strict: unknown fields are errors, not warnings
+	// Carried reports whether the model proxy counts what a run of an agent takes; nil if there is no proxy.
+	Carried func(ctx context.Context, agentID, run string) (bool, error)
 }
 
 // Signals is the service: it receives the messages of agents and answers for their gates. The

@@ -29,7 +29,7 @@ func (m *Meter) Begin(ctx context.Context, who roster.Identity, run, trace strin
 		return nil
 	}
 	err := m.core.Ledger.Write(context.WithoutCancel(ctx), func(tx *ledger.Tx) error {
-		there, err := Carries(tx, who.ID, run)
+		there, err := Carries(tx.Query, who.ID, run)
 		if err == nil && !there {
 			tx.Append(ledger.Event{
 				Workspace: who.Workspace, Kind: kindBegan, Actor: who.Actor(), Subject: who.ID, Trace: trace,
@@ -51,8 +51,8 @@ func (m *Meter) Begin(ctx context.Context, who roster.Identity, run, trace strin
 }
 
 // Carries reports whether the proxy counts what an agent's run takes, as the transaction sees it.
-func Carries(tx *ledger.Tx, agentID, run string) (bool, error) {
-	found, err := store.All(tx.Query, store.Text, "SELECT run FROM proxy_run WHERE agent = $1 AND run = $2", agentID,
+func Carries(query store.Query, agentID, run string) (bool, error) {
+	found, err := store.All(query, store.Text, "SELECT run FROM proxy_run WHERE agent = $1 AND run = $2", agentID,
 		Clean(run))
 	return len(found) > 0, err
 }
