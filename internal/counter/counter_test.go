@@ -30,14 +30,14 @@ type node struct {
 
 // readThing counts a thing as a run. A thing without a name counts for nothing, and one
 // that is bad cannot be read.
-func readThing(e *ledger.Entry) (*counter.Count, error) {
+func readThing(e *ledger.Entry) ([]counter.Count, error) {
 	switch e.Subject {
 	case "":
 		return nil, nil
 	case "bad":
 		return nil, errors.New("it is bad")
 	}
-	return &counter.Count{Agent: e.Subject, Counts: counter.Counts{Completed: 1, CostNano: 1_500_000_000}}, nil
+	return []counter.Count{{Agent: e.Subject, Counts: counter.Counts{Completed: 1, CostNano: 1_500_000_000}}}, nil
 }
 
 func start(t *testing.T, address string, look time.Duration) *node {

@@ -288,23 +288,25 @@ func Readers() map[string]rulebook.Reader {
 	}}
 }
 
-// Counters count tokens and cost per agent, deck and day. A call whose model has no price counts as
-// one of unknown cost.
+// Counters count calls, tokens and cost by model and by the rule that let the call pass. A call whose model has no price
+// counts as one of unknown cost.
 func Counters() map[string]counter.Reader {
-	return map[string]counter.Reader{kindCalled: func(e *ledger.Entry) (*counter.Count, error) {
+	return map[string]counter.Reader{kindCalled: func(e *ledger.Entry) ([]counter.Count, error) {
 		c, err := readCalls(e)
-		if err != nil || len(c.Calls) == 0 {
+		if err != nil {
 			return nil, err
 		}
-		out := &counter.Count{Project: c.Project, Agent: c.Agent}
+		all := counter.PerModel{Project: c.Project, Agent: c.Agent, Protocol: Name}
 		for _, one := range c.Calls {
-			out.InputTokens += one.Input + one.CacheRead + one.CacheWrite
-			out.OutputTokens += one.Output
-			out.CostNano += one.CostNano
-			if !one.Priced && one.Input+one.Output > 0 {
-				out.CostUnknown++
+			n := counter.Counts{
+				Calls: 1, InputTokens: one.Input + one.CacheRead + one.CacheWrite, OutputTokens: one.Output,
+				CacheRead: one.CacheRead, CacheWrite: one.CacheWrite, CostNano: one.CostNano,
 			}
+			if !one.Priced && one.Input+one.Output > 0 {
+				n.CostUnknown = 1
+			}
+			all.Of(one.Model, one.Rule).Add(&n)
 		}
-		return out, nil
+		return all.Counts(), nil
 	}}
 }
