@@ -85,11 +85,11 @@ type (
 		Total     Sum        `json:"total"`
 		Decks     []DeckSum  `json:"decks"`
 		Agents    []AgentSum `json:"agents"`
+		Days      []DaySum   `json:"days"`
+		Hours     []HourSum  `json:"hours"`
 		Models    []NameSum  `json:"models"`
 		Protocols []NameSum  `json:"protocols"`
 		Rules     []NameSum  `json:"rules"`
-		Days      []DaySum   `json:"days"`
-		Hours     []HourSum  `json:"hours"`
 		// OldestWaiting is since when the gate waits that waits the longest.
 		OldestWaiting        *time.Time `json:"oldest_waiting_since"`
 		OldestWaitingSeconds *float64   `json:"oldest_waiting_seconds"`

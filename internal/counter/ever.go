@@ -35,10 +35,10 @@ func (c *Counters) Ever(ctx context.Context) (all Ever, err error) {
 	} {
 		*kind.into, err = store.All(c.db.Reading(ctx), func(scan store.Scan) (one EverSum, err error) {
 			var p part
-			err = scanSums(scan, &p.Counts, &one.Workspace, &one.Protocol, &one.Model)
+			err = addingAll.scan(scan, &p.Counts, &one.Workspace, &one.Protocol, &one.Model)
 			one.Counts = p.sum()
 			return one, err
-		}, "SELECT "+kind.columns+", "+sumColumns+" FROM counter_sum WHERE "+where.String()+" GROUP BY "+kind.group,
+		}, "SELECT "+kind.columns+addingAll.columns()+" FROM counter_sum WHERE "+where.String()+" GROUP BY "+kind.group,
 			where.Args()...)
 		if err != nil {
 			return all, err

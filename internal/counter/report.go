@@ -136,7 +136,11 @@ func (p *parts) readCounts(query store.Query, f Filter) error {
 		if !f.wants(kind.by) && kind.by != ByDay {
 			continue
 		}
-		err := kind.of.eachSum(query, kind.axis, kind.sums, kind.cells, func(a, b string, counts *Counts) {
+		add := addingAll
+		if kind.by != ByDay { // which comes first, and is the whole
+			add = addingWithin(p.total.Counts)
+		}
+		err := kind.of.eachSum(query, kind.axis, kind.sums, kind.cells, add, func(a, b string, counts *Counts) {
 			if kind.by == ByDay {
 				p.total.Add(counts)
 			}

@@ -2,7 +2,6 @@ package counter
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -60,7 +59,7 @@ func (f *Filter) where() *store.Where {
 }
 
 // eachSum adds up rows by one column or two, in the database: of counter_sum, or of counter_hour if that is too coarse.
-func (f *Filter) eachSum(query store.Query, axis, sums, cells string, fn func(a, b string, counts *Counts)) error {
+func (f *Filter) eachSum(query store.Query, axis, sums, cells string, of adding, fn func(a, b string, counts *Counts)) error {
 	by, table, where := sums, "counter_sum", &store.Where{}
 	if f.fine() {
 		by, table, where = cells, "counter_hour", f.where()
@@ -76,55 +75,82 @@ func (f *Filter) eachSum(query store.Query, axis, sums, cells string, fn func(a,
 	return store.Each(query, func(scan store.Scan) error {
 		var a, b string
 		var counts Counts
-		if err := scanSums(scan, &counts, &a, &b); err != nil {
+		if err := of.scan(scan, &counts, &a, &b); err != nil {
 			return err
 		}
 		fn(a, b, &counts)
 		return nil
-	}, "SELECT "+by+", "+sumColumns+" FROM "+table+" WHERE "+where.String()+" GROUP BY "+group, where.Args()...)
+	}, "SELECT "+by+of.columns()+" FROM "+table+" WHERE "+where.String()+" GROUP BY "+group, where.Args()...)
 }
 
-// wide are the columns that agents and providers report, and that may be as large as most. Their sum is made of two
-// halves, since a database gives up where a sum overflows.
-var wide = []string{"input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cost_nano"}
+// adding are the columns that a query adds up, by their place in columns. Adding up is most of the time that a report
+// takes, so columns that are known to be 0 are left out.
+type adding []added
+
+// added is a column that is added up. A sum that may overflow is made of two halves, since a database gives up where
+// one does.
+type added struct {
+	i      int
+	halved bool
+}
 
 // halfBits is the length of the lower half.
 const halfBits = 31
 
-// sumColumns are the sums of columns, in their order.
-var sumColumns = func() string {
-	var all []string
-	for _, name := range columns {
-		if slices.Contains(wide, name) {
-			all = append(all, fmt.Sprintf("CAST(sum(%s >> %d) AS BIGINT)", name, halfBits))
-			name = fmt.Sprintf("%s & %d", name, 1<<halfBits-1)
-		}
-		all = append(all, "CAST(sum("+name+") AS BIGINT)")
+// addingAll are all columns. Those that agents and providers report may each be as large as most; the others count
+// entries.
+var addingAll = func() (all adding) {
+	for i, name := range columns {
+		all = append(all, added{i, strings.HasSuffix(name, "_tokens") || name == "cost_nano"})
 	}
-	return strings.Join(all, ", ")
+	return all
 }()
 
-// scanSums reads a row of sumColumns, with other columns before it.
-func scanSums(scan store.Scan, counts *Counts, before ...any) error {
-	var high [5]int64
-	n, into := 0, before
-	fields := counts.fields()
-	for i, name := range columns {
-		if slices.Contains(wide, name) {
-			into, n = append(into, &high[n]), n+1
+// addingWithin are the columns that make up a whole: nothing can be in a part that is not in the whole, and no part
+// overflows if the whole does not.
+func addingWithin(whole Counts) (some adding) {
+	for i, n := range whole.fields() {
+		if *n > 0 {
+			some = append(some, added{i, *n >= most})
 		}
-		into = append(into, fields[i])
+	}
+	return some
+}
+
+// columns are the sums, after a comma.
+func (a adding) columns() string {
+	var b strings.Builder
+	for _, one := range a {
+		name := columns[one.i]
+		if one.halved {
+			fmt.Fprintf(&b, ", CAST(sum(%s >> %d) AS BIGINT)", name, halfBits)
+			name = fmt.Sprintf("%s & %d", name, 1<<halfBits-1)
+		}
+		b.WriteString(", CAST(sum(" + name + ") AS BIGINT)")
+	}
+	return b.String()
+}
+
+// scan reads a row of columns, with other columns before it.
+func (a adding) scan(scan store.Scan, counts *Counts, before ...any) error {
+	high := make([]int64, len(a))
+	into, fields := before, counts.fields()
+	for n, one := range a {
+		if one.halved {
+			into = append(into, &high[n])
+		}
+		into = append(into, fields[one.i])
 	}
 	if err := scan(into...); err != nil {
 		return err
 	}
-	n = 0
-	for i, name := range columns {
-		if slices.Contains(wide, name) {
-			if *fields[i] = plus(high[n]<<halfBits, *fields[i]); high[n] >= most>>halfBits {
-				*fields[i] = most
+	for n, one := range a {
+		if one.halved {
+			if to := fields[one.i]; high[n] >= most>>halfBits {
+				*to = most
+			} else {
+				*to = plus(high[n]<<halfBits, *to)
 			}
-			n++
 		}
 	}
 	return nil
