@@ -25,6 +25,7 @@ const (
 	Agents     Page = "/ui/agents"
 	NewAgent   Page = "/ui/agents/new"
 	Agent      Page = "/ui/agents/{workspace}/{agent}"
+	Decks      Page = "/ui/decks"
 	User       Page = "/ui/users/{workspace}/{user}"
 	Mail       Page = "/ui/mail"
 	Message    Page = "/ui/mail/{id}"
@@ -59,6 +60,7 @@ var Named = map[string]Page{
 	"Agents":     Agents,
 	"NewAgent":   NewAgent,
 	"Agent":      Agent,
+	"Decks":      Decks,
 	"User":       User,
 	"Mail":       Mail,
 	"Message":    Message,

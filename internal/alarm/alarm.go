@@ -179,6 +179,13 @@ func (a *Alarms) Get(ctx context.Context, alarmID string) (Alarm, error) {
 	return one(ctx, a.db.Reading(ctx), alarmID)
 }
 
+// Open counts the alarms that are open and that the caller may see, which may be more than List lists.
+func (a *Alarms) Open(ctx context.Context) (n int64, err error) {
+	err = a.db.Read.QueryRowContext(ctx, "SELECT count(*) FROM alarm WHERE closed_at = 0 AND ($1 = '' OR workspace = $1)",
+		wire.Scope(ctx)).Scan(&n)
+	return n, store.Explain(err)
+}
+
 // List lists up to 200 alarms that the caller may see, the newest first: those that are open, or all.
 func (a *Alarms) List(ctx context.Context, all bool) ([]Alarm, error) {
 	var where []string

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	"signalbox/internal/counter"
 	"signalbox/internal/fault"
 	"signalbox/internal/server"
+	"signalbox/internal/show"
 )
 
 // newStatus shows the state of the server. The exit code is 0 only if it is ready, so
@@ -55,6 +58,18 @@ func printStatus(w output.Printer, base string, s server.Status) {
 		output.Thousands(s.Entries), output.Thousands(s.Checkpoint), signs)
 	w.Print("origin      %s", s.Origin)
 	w.Print("memory      %d MB", s.Memory>>20)
+	waits := output.GatesWait(int(s.Now.GatesWaiting))
+	if at := s.Now.OldestSince; at != nil {
+		waits += ", the oldest opened " + output.Since(*at)
+	}
+	w.Print("now         %s; %s of %s agents online; %s", waits, output.Thousands(s.Now.AgentsOnline),
+		output.Thousands(s.Now.Agents), output.Count(int(s.Now.RunsRunning), "run")+" in progress")
+	w.Print("today       $%.2f, %s tokens, %s, %s blocked", s.Now.Today.CostUSD,
+		output.Thousands(s.Now.Today.InputTokens+s.Now.Today.OutputTokens),
+		output.Count(int(s.Now.Today.Calls), "model call"), output.Thousands(s.Now.Today.Blocks))
+	if more := s.Now.AlarmsOpen - int64(len(s.Alarms)); more > 0 {
+		w.Print("ALARMS      %s are open; the newest of them are:", output.Thousands(s.Now.AlarmsOpen))
+	}
 	for _, one := range s.Alarms {
 		w.Print("ALARM       %s `signalbox alarms ls` has more.", one.Title)
 	}
@@ -77,38 +92,53 @@ func newVersion(a *command.App) *command.Command {
 // following the ledger, so numbers may be behind by a moment. Days are days of UTC.
 func newCounters(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
-		Use: "counters", Short: "Runs, tokens, cost and decisions, by deck, agent or day", Args: command.NoArguments(),
+		Use: "counters", Short: "Runs, calls, tokens, cost and decisions, by deck, agent, model, protocol, rule, day or hour",
+		Args: command.NoArguments(),
 		Example: `  signalbox counters
-  signalbox counters --by day --project job-search --from 2026-11-01 --to 2026-11-15`,
+  signalbox counters --by model --from 2026-11-15
+  signalbox counters --by day --project job-search --from 2026-11-01 --to 2026-11-15
+  signalbox counters --by hour --agent bot --from 2026-11-15T08 --to 2026-11-15T17
+  signalbox counters --by rule --csv > rules.csv`,
 	})
-	by := c.Flags().String("by", "deck", "deck, agent or day")
+	by := c.Flags().String("by", counter.ByDeck, strings.Join(counter.Kinds, ", "))
+	csv := c.Flags().Bool("csv", false, "print the parts as CSV, with whole numbers and exact dollars")
 	// The flags have the names of the query parameters. One that is not given is left
 	// out.
 	filters := map[string]*string{}
 	for name, meaning := range map[string]string{
 		"workspace": "only this workspace", "project": "only this deck", "agent": "only this agent, by name or id",
-		"from": "the first day (UTC), such as 2026-11-01; 30 days up to the last when absent",
-		"to":   "the last day; today when absent",
+		"from": "the first day (UTC), such as 2026-11-01, or hour, such as 2026-11-01T13; 30 days up to the last when absent",
+		"to":   "the last day or hour; today when absent",
 	} {
 		filters[name] = c.Flags().String(name, "", meaning)
 	}
 	c.RunE = func(c *command.Command, _ []string) error {
 		parts, known := countersBy[*by]
 		if !known {
-			return command.Usage("--by should be deck, agent or day, and is %q.", *by)
+			return command.Usage("--by should be one of %s, and is %q.", strings.Join(counter.Kinds, ", "), *by)
 		}
 		q := api.Query{}
+		// With --json everything is printed, unless --by is given.
+		if c.Flags().Changed("by") || !a.JSON {
+			q["by"] = *by
+		}
 		for name, value := range filters {
 			q[name] = *value
 		}
 		return command.Ask(c.Context(), a, api.Find("/ops/counters", q), func(w output.Printer, r counter.Report) {
+			if *csv {
+				printCSV(w, *by, parts(r))
+				return
+			}
 			// The total is the server's. It is not the sum of the rows: a median cannot
 			// be added up.
-			rows := append(parts(r), countersRow("total", r.Total))
+			var rows [][]string
+			for _, p := range append(parts(r), countedPart{"total", r.Total, true}) {
+				rows = append(rows, p.row())
+			}
 			w.Table("", []string{
-				map[string]string{"deck": "DECK", "agent": "AGENT", "day": "DAY"}[*by],
-				"DONE", "FAILED", "INTERRUPTED", "TOKENS IN", "OUT", "COST", "GATES", "APPROVED", "REJECTED", "EXPIRED", "WAITING",
-				"MEDIAN",
+				strings.ToUpper(*by), "DONE", "FAILED", "INTERRUPTED", "CALLS", "TOKENS IN", "OUT", "COST", "BLOCKED", "GATES",
+				"APPROVED", "REJECTED", "EXPIRED", "WAITING", "MEDIAN",
 			}, rows)
 			if r.OldestWaiting != nil {
 				w.Print("The oldest gate was opened %s.", output.Since(*r.OldestWaiting))
@@ -118,46 +148,109 @@ func newCounters(a *command.App) *command.Command {
 	return c
 }
 
-// countersBy turns a report into rows, for each value of --by.
-var countersBy = map[string]func(counter.Report) [][]string{
-	"deck": func(r counter.Report) (rows [][]string) {
+// countedPart is a part of a report with its name. waits says whether it is said how many gates wait.
+type countedPart struct {
+	name  string
+	sum   counter.Sum
+	waits bool
+}
+
+// countersBy are the parts of a report, for each value of --by.
+var countersBy = map[string]func(counter.Report) []countedPart{
+	counter.ByDeck: func(r counter.Report) (parts []countedPart) {
 		for _, d := range r.Decks {
-			rows = append(rows, countersRow(d.Workspace+"/"+d.Name, d.Counts))
+			parts = append(parts, countedPart{d.Workspace + "/" + d.Name, d.Counts, true})
 		}
-		return rows
+		return parts
 	},
-	"agent": func(r counter.Report) (rows [][]string) {
+	counter.ByAgent: func(r counter.Report) (parts []countedPart) {
 		for _, g := range r.Agents {
-			name := g.Name
-			if name == "" {
-				name = g.ID // it is gone
-			}
-			rows = append(rows, countersRow(g.Workspace+"/"+name, g.Counts))
+			name := g.Workspace + "/" + cmp.Or(g.Name, g.ID, "-") // it is gone, or a run is nobody's
+			parts = append(parts, countedPart{strings.TrimPrefix(name, "/"), g.Counts, true})
 		}
-		return rows
+		return parts
 	},
-	"day": func(r counter.Report) (rows [][]string) {
+	counter.ByModel:    func(r counter.Report) []countedPart { return namedParts(r.Models) },
+	counter.ByProtocol: func(r counter.Report) []countedPart { return namedParts(r.Protocols) },
+	counter.ByRule:     func(r counter.Report) []countedPart { return namedParts(r.Rules) },
+	counter.ByDay: func(r counter.Report) (parts []countedPart) {
 		for _, d := range r.Days {
-			rows = append(rows, countersRow(d.Day, d.Counts))
+			parts = append(parts, countedPart{d.Day, d.Counts, false})
 		}
-		return rows
+		return parts
+	},
+	counter.ByHour: func(r counter.Report) (parts []countedPart) {
+		for _, h := range r.Hours {
+			parts = append(parts, countedPart{h.Hour, h.Counts, false})
+		}
+		return parts
 	},
 }
 
-// countersRow prints one sum. COST is in US dollars as agents reported it, which is an
-// estimate. MEDIAN is how long a gate waited for its decision, "-" if none was decided.
-func countersRow(name string, s counter.Sum) []string {
-	median := "-"
+// namedParts are those of models, protocols and rules. What has none has a dash.
+func namedParts(all []counter.NameSum) (parts []countedPart) {
+	for _, one := range all {
+		parts = append(parts, countedPart{cmp.Or(one.Name, "-"), one.Counts, false})
+	}
+	return parts
+}
+
+// row prints one part. COST is in US dollars, by what agents reported and what calls took by the price table. MEDIAN is
+// how long a gate waited for its decision, "-" if none was decided.
+func (p countedPart) row() []string {
+	s, row := p.sum, []string{p.name}
+	for _, n := range []int64{
+		s.Runs.Completed, s.Runs.Failed, s.Runs.Interrupted, s.Calls, s.InputTokens, s.OutputTokens,
+	} {
+		row = append(row, output.Thousands(n))
+	}
+	row = append(row, fmt.Sprintf("$%.2f", s.CostUSD), output.Thousands(s.Blocks))
+	for _, n := range []int64{s.Gates.Opened, s.Gates.Approved, s.Gates.Rejected, s.Gates.Expired} {
+		row = append(row, output.Thousands(n))
+	}
+	waiting, median := "-", "-"
+	if p.waits {
+		waiting = output.Thousands(s.Gates.Waiting)
+	}
 	if s.MedianSeconds != nil {
 		median = time.Duration(*s.MedianSeconds * float64(time.Second)).Round(time.Second).String()
 	}
-	row := []string{name}
-	for _, n := range []int64{s.Runs.Completed, s.Runs.Failed, s.Runs.Interrupted, s.InputTokens, s.OutputTokens} {
-		row = append(row, output.Thousands(n))
+	return append(row, waiting, median)
+}
+
+// printCSV prints parts for spreadsheets and programs. A name that a program of this kind would take for a formula
+// has an apostrophe before it.
+func printCSV(w output.Printer, by string, parts []countedPart) {
+	line := func(cells ...string) {
+		for i, text := range cells {
+			text = show.Text(text)
+			if text != "" && strings.ContainsRune("=+-@", rune(text[0])) && len(text) > 1 {
+				text = "'" + text
+			}
+			if strings.ContainsAny(text, ",\"") {
+				text = `"` + strings.ReplaceAll(text, `"`, `""`) + `"`
+			}
+			cells[i] = text
+		}
+		w.Print("%s", strings.Join(cells, ","))
 	}
-	row = append(row, fmt.Sprintf("$%.2f", s.CostUSD))
-	for _, n := range []int64{s.Gates.Opened, s.Gates.Approved, s.Gates.Rejected, s.Gates.Expired, s.Gates.Waiting} {
-		row = append(row, output.Thousands(n))
+	line(by, "runs_completed", "runs_failed", "runs_interrupted", "calls", "estimated_calls", "input_tokens",
+		"output_tokens", "cache_read_tokens", "cache_write_tokens", "cost_usd", "blocks", "gates_opened", "gates_approved",
+		"gates_rejected", "gates_expired", "gates_withdrawn")
+	for _, p := range parts {
+		s, cells := p.sum, []string{p.name}
+		for _, n := range []int64{
+			s.Runs.Completed, s.Runs.Failed, s.Runs.Interrupted, s.Calls, s.EstimatedCalls, s.InputTokens, s.OutputTokens,
+			s.CacheReadTokens, s.CacheWriteTokens,
+		} {
+			cells = append(cells, strconv.FormatInt(n, 10))
+		}
+		cells = append(cells, strconv.FormatFloat(s.CostUSD, 'f', 9, 64))
+		for _, n := range []int64{
+			s.Blocks, s.Gates.Opened, s.Gates.Approved, s.Gates.Rejected, s.Gates.Expired, s.Gates.Withdrawn,
+		} {
+			cells = append(cells, strconv.FormatInt(n, 10))
+		}
+		line(cells...)
 	}
-	return append(row, median)
 }

@@ -2,6 +2,8 @@ package counter
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"signalbox/internal/fault"
@@ -15,21 +17,27 @@ type Question struct {
 	Workspace string
 	Project   string // the name of a deck
 	Agent     string // a name or an id
-	From, To  string // days (UTC) such as 2026-11-01
+	From, To  string // days (UTC) such as 2026-11-01, or hours such as 2026-11-01T13
+	By        string // the only kind of parts to add up; see Kinds
 }
 
 const (
 	// ordinarySpan is how many days a question without days covers.
 	ordinarySpan = 30
-	// maxSpan bounds the rows that one question can read.
-	maxSpan = 366
+	// maxSpan bounds the rows that one question can read, in days, and hourSpan where they are read by hour.
+	maxSpan  = 366
+	hourSpan = 31
 )
 
 // filter turns a question into a filter over what the caller may see. visible is false if
 // that is nothing.
 func (c *Counters) filter(ctx context.Context, q Question) (f Filter, visible bool, err error) {
-	f.Project = q.Project
-	if f.From, f.To, err = c.readDays(q.From, q.To); err != nil {
+	f.Project, f.By = q.Project, q.By
+	if f.By != "" && !slices.Contains(Kinds, f.By) {
+		return f, false, fault.New(fault.InvalidRequest, "The parameter by should be one of %s, and is %.40q.",
+			strings.Join(Kinds, ", "), f.By).About("by")
+	}
+	if f.From, f.To, err = c.readSpan(q); err != nil {
 		return f, false, err
 	}
 	if f.Workspace, visible = wire.Within(ctx, q.Workspace); visible && q.Agent != "" {
@@ -39,31 +47,48 @@ func (c *Counters) filter(ctx context.Context, q Question) (f Filter, visible bo
 	return f, visible, err
 }
 
-// readDays reads a span of days, both included; today and the 30 days up to it are the
+// readSpan reads a span of days or of hours, both included; today and the 30 days up to it are the
 // defaults.
-func (c *Counters) readDays(from, to string) (first, last string, err error) {
+func (c *Counters) readSpan(q Question) (first, last string, err error) {
+	form, most := time.DateOnly, maxSpan
+	if len(q.From) > len(form) || len(q.To) > len(form) {
+		form = hourForm
+	}
+	if form == hourForm || q.By == ByHour {
+		most = hourSpan
+	}
 	end := c.now().UTC()
-	if to != "" {
-		if end, err = time.Parse(time.DateOnly, to); err != nil {
-			return "", "", wrongDay("to", to)
+	if q.To != "" {
+		if end, err = readMoment("to", q.To); err != nil {
+			return "", "", err
 		}
 	}
 	begin := end.AddDate(0, 0, 1-ordinarySpan)
-	if from != "" {
-		if begin, err = time.Parse(time.DateOnly, from); err != nil {
-			return "", "", wrongDay("from", from)
+	if q.From != "" {
+		if begin, err = readMoment("from", q.From); err != nil {
+			return "", "", err
 		}
 	}
-	first, last = begin.Format(time.DateOnly), end.Format(time.DateOnly)
-	if first > last || first < end.AddDate(0, 0, 1-maxSpan).Format(time.DateOnly) {
-		return "", "", fault.New(fault.InvalidRequest, "The days should be 1 to %d, and %s to %s are not.", maxSpan, first,
+	if form == hourForm && len(q.To) == len(time.DateOnly) { // to the end of that day
+		end = end.Add(23 * time.Hour)
+	}
+	first, last = begin.Format(form), end.Format(form)
+	if first > last || first < end.AddDate(0, 0, 1-most).Format(time.DateOnly) {
+		return "", "", fault.New(fault.InvalidRequest, "The days should be 1 to %d, and %s to %s are not.", most, first,
 			last).About("from")
 	}
 	return first, last, nil
 }
 
-func wrongDay(field, text string) error {
-	return fault.New(fault.InvalidRequest, "The parameter %s should be a day such as 2026-11-01, and is %.40q.", field,
+// readMoment reads a day or an hour.
+func readMoment(field, text string) (time.Time, error) {
+	for _, form := range []string{time.DateOnly, hourForm} {
+		if at, err := time.Parse(form, text); err == nil {
+			return at, nil
+		}
+	}
+	return time.Time{}, fault.New(fault.InvalidRequest,
+		"The parameter %s should be a day such as 2026-11-01, or an hour such as 2026-11-01T13, and is %.40q.", field,
 		text).About(field)
 }
 
@@ -74,7 +99,7 @@ func (c *Counters) Ask(ctx context.Context, q Question) (Report, error) {
 		return Report{}, err
 	}
 	if !visible {
-		return Report{From: f.From, To: f.To, Decks: []DeckSum{}, Agents: []AgentSum{}, Days: []DaySum{}}, nil
+		return noReport(f), nil
 	}
 	return c.Report(ctx, f)
 }
@@ -86,6 +111,7 @@ func (c *Counters) ListDecks(ctx context.Context, q Question, cursor string, lim
 	if err != nil {
 		return page, err
 	}
+	q.By = ByDeck
 	f, visible, err := c.filter(ctx, q)
 	if err != nil || !visible {
 		return page, err
@@ -111,8 +137,8 @@ func (c *Counters) ChangeDeck(ctx context.Context, by roster.Identity, workspace
 	if err := c.Describe(ctx, by, workspace, name, change.Title); err != nil {
 		return Deck{}, err
 	}
-	f := Filter{Workspace: workspace, Project: name}
-	if f.From, f.To, err = c.readDays("", ""); err != nil {
+	f := Filter{Workspace: workspace, Project: name, By: ByDeck}
+	if f.From, f.To, err = c.readSpan(Question{}); err != nil {
 		return Deck{}, err
 	}
 	return c.Deck(ctx, f, name)

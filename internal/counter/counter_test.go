@@ -30,17 +30,17 @@ type node struct {
 
 // readThing counts a thing as a run. A thing without a name counts for nothing, and one
 // that is bad cannot be read.
-func readThing(e *ledger.Entry) (*counter.Count, error) {
+func readThing(e *ledger.Entry) ([]counter.Count, error) {
 	switch e.Subject {
 	case "":
 		return nil, nil
 	case "bad":
 		return nil, errors.New("it is bad")
 	}
-	return &counter.Count{Agent: e.Subject, Counts: counter.Counts{Completed: 1, CostNano: 1_500_000_000}}, nil
+	return []counter.Count{{Agent: e.Subject, Counts: counter.Counts{Completed: 1, CostNano: 1_500_000_000}}}, nil
 }
 
-func start(t *testing.T, address string, look time.Duration) *node {
+func start(t testing.TB, address string, look time.Duration) *node {
 	t.Helper()
 	n := &node{core: ledgertest.Open(t, address, nil, []ledgertest.Part{
 		{Migrations: clock.Migrations, Projection: clock.Projection()},
@@ -56,7 +56,7 @@ func start(t *testing.T, address string, look time.Duration) *node {
 	})
 	n.Counters = counter.New(counter.Options{
 		DB: n.core.DB, Ledger: n.core.Ledger, Look: look, Roster: r, Gates: gate.New(n.core.DB, n.core.Ledger, r, log),
-		Now: time.Now, Log: log, Readers: map[string]counter.Reader{"thing.done": readThing},
+		Now: time.Now, Log: log, Readers: map[string]counter.Reader{"thing.done": readThing, "toy.called": readCall},
 	})
 	n.core.Run(n.Run)
 	return n

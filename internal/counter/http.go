@@ -3,6 +3,7 @@ package counter
 import (
 	"context"
 	"net/http"
+	"strings"
 	"time"
 
 	"signalbox/internal/ledger"
@@ -27,8 +28,12 @@ type (
 func (c *Counters) Routes() []wire.Route {
 	workspace := wire.Param{Name: "workspace", Meaning: "only what belongs to this workspace"}
 	days := []wire.Param{
-		{Name: "from", Meaning: "the first day (UTC), such as 2026-11-01; 30 days up to the last when absent"},
-		{Name: "to", Meaning: "the last day; today when absent"},
+		{Name: "from", Meaning: "the first day (UTC), such as 2026-11-01, or hour, such as 2026-11-01T13; 30 days up to the last when absent"},
+		{Name: "to", Meaning: "the last day or hour; today when absent"},
+	}
+	by := wire.Param{
+		Name:    "by",
+		Meaning: "only one kind of parts beside the total: " + strings.Join(Kinds, ", ") + "; all when absent, with the hours of the last two days",
 	}
 	filters := append([]wire.Param{
 		workspace,
@@ -39,7 +44,7 @@ func (c *Counters) Routes() []wire.Route {
 		{
 			Method: "GET", Path: "/ops/counters",
 			Summary: "The live counters; with Accept: text/event-stream again whenever they change", Auth: wire.Viewer,
-			Query: filters, Answer: Report{}, Handle: c.getCounters,
+			Query: append(filters, by), Answer: Report{}, Handle: c.getCounters,
 		},
 		{
 			Method: "GET", Path: "/ops/decks", Summary: "List decks with what was counted in them", Auth: wire.Viewer,
@@ -59,7 +64,7 @@ func question(r *http.Request) Question {
 	q := r.URL.Query()
 	return Question{
 		Workspace: q.Get("workspace"), Project: q.Get("project"), Agent: q.Get("agent"), From: q.Get("from"),
-		To: q.Get("to"),
+		To: q.Get("to"), By: q.Get("by"),
 	}
 }
 

@@ -3,10 +3,8 @@ package counter
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"signalbox/internal/gate"
@@ -15,103 +13,11 @@ import (
 	"signalbox/internal/wire"
 )
 
-// The answers.
-type (
-	// Sum is everything that is counted, for a deck, an agent, a day or all of them.
-	Sum struct {
-		Runs         Runs    `json:"runs"`
-		InputTokens  int64   `json:"input_tokens"`
-		OutputTokens int64   `json:"output_tokens"`
-		CostUSD      float64 `json:"cost_usd"`
-		Costs        Costs   `json:"costs"`
-		Gates        Tallies `json:"gates"`
-		Decisions    int64   `json:"decisions"` // by people
-		// MedianSeconds is how long people took to decide, nil when nobody did.
-		MedianSeconds *float64 `json:"median_decision_seconds"`
-	}
-	// Runs are runs by status.
-	Runs struct {
-		Completed   int64 `json:"completed"`
-		Failed      int64 `json:"failed"`
-		Interrupted int64 `json:"interrupted"`
-	}
-	// Costs are runs by what the price table says of their cost.
-	Costs struct {
-		Verified     int64 `json:"verified"`
-		Under        int64 `json:"under"`
-		Over         int64 `json:"over"`
-		UnknownModel int64 `json:"unknown_model"`
-		Zero         int64 `json:"zero"`
-	}
-	// Tallies are gates by outcome. Waiting is how many wait now, whichever days are
-	// looked at.
-	Tallies struct {
-		Opened   int64 `json:"opened"`
-		Approved int64 `json:"approved"`
-		Rejected int64 `json:"rejected"`
-		Expired  int64 `json:"expired"`
-		Waiting  int64 `json:"waiting"`
-	}
-	// DeckSum is a deck's part.
-	DeckSum struct {
-		Workspace string `json:"workspace"`
-		Name      string `json:"name"`
-		Counts    Sum    `json:"counts"`
-	}
-	// AgentSum is an agent's part. One that is gone has no name.
-	AgentSum struct {
-		Workspace string `json:"workspace"`
-		ID        string `json:"id"`
-		Name      string `json:"name"`
-		Counts    Sum    `json:"counts"`
-	}
-	// DaySum is a day's part. Nothing waits on a day; it waits now.
-	DaySum struct {
-		Day    string `json:"day"`
-		Counts Sum    `json:"counts"`
-	}
-	// Report is what was counted from a day to another, both included.
-	Report struct {
-		From   string     `json:"from"`
-		To     string     `json:"to"`
-		Seq    int64      `json:"seq"` // the last entry that is counted
-		Total  Sum        `json:"total"`
-		Decks  []DeckSum  `json:"decks"`
-		Agents []AgentSum `json:"agents"`
-		Days   []DaySum   `json:"days"`
-		// OldestWaiting is since when the gate waits that waits the longest.
-		OldestWaiting        *time.Time `json:"oldest_waiting_since"`
-		OldestWaitingSeconds *float64   `json:"oldest_waiting_seconds"`
-		// Spenders are the agents that cost the most, of all that there are.
-		Spenders []AgentSum `json:"-"`
-	}
-)
-
 // maxSpenders is how many agents a report names that cost the most.
 const maxSpenders = 6
 
-// Filter selects what is looked at; zero fields select everything.
-type Filter struct {
-	Workspace string
-	Project   string
-	Agents    []string // their ids
-	From, To  string   // days, which must be there
-}
-
-// where is the condition on the columns that both tables have.
-func (f Filter) where() *store.Where {
-	var where store.Where
-	where.And("day >= %s AND day <= %s", f.From, f.To)
-	where.Equal("workspace", f.Workspace)
-	where.Equal("project", f.Project)
-	if f.Agents != nil {
-		where.In("agent", f.Agents)
-	}
-	return &where
-}
-
-// A report is put together from a few rows for each day, deck and agent, never from entries. A
-// span of days has at most as many rows as agents were active on each of its days.
+// A report is put together from a few rows for each day, never from entries. One over many days is read from
+// counter_sum, which has as many rows for a day as there are agents, and a few more.
 
 // part is one Sum of a report while it is being added up.
 type part struct {
@@ -124,11 +30,14 @@ type part struct {
 // the middle of the two in the middle.
 func (p *part) sum() Sum {
 	s := Sum{
-		Runs: Runs{p.Completed, p.Failed, p.Interrupted}, InputTokens: p.InputTokens, OutputTokens: p.OutputTokens,
-		CostUSD:   float64(p.CostNano) / 1e9,
-		Costs:     Costs{p.CostVerified, p.CostUnder, p.CostOver, p.CostUnknown, p.CostZero},
-		Gates:     Tallies{p.GatesOpened, p.GatesApproved, p.GatesRejected, p.GatesExpired, p.waiting},
-		Decisions: int64(len(p.waits)),
+		Runs: Runs{p.Completed, p.Failed, p.Interrupted}, Calls: p.Calls, EstimatedCalls: p.Estimated,
+		InputTokens: p.InputTokens, OutputTokens: p.OutputTokens, CacheReadTokens: p.CacheRead, CacheWriteTokens: p.CacheWrite,
+		CostUSD: float64(p.CostNano) / 1e9,
+		Costs:   Costs{p.CostVerified, p.CostUnder, p.CostOver, p.CostUnknown, p.CostZero},
+		Gates: Tallies{
+			p.GatesOpened, p.GatesApproved, p.GatesRejected, p.GatesExpired, p.GatesWithdrawn, p.waiting,
+		},
+		Blocks: p.Blocks, Decisions: int64(len(p.waits)),
 	}
 	if n := len(p.waits); n > 0 {
 		median := float64(p.waits[(n-1)/2]+p.waits[n/2]) / 2 / 1e6
@@ -137,44 +46,36 @@ func (p *part) sum() Sum {
 	return s
 }
 
+// merge adds another part, and keeps its waits in order.
+func (p *part) merge(other *part) {
+	p.Add(&other.Counts)
+	p.waiting += other.waiting
+	if len(other.waits) > 0 {
+		p.waits = append(p.waits, other.waits...)
+		slices.Sort(p.waits)
+	}
+}
+
 // agentOf is an agent in a workspace; ids are unique, and the workspace is for the answer.
 type agentOf struct{ workspace, agent string }
 
 // parts are all parts of a report.
 type parts struct {
-	seq    int64
-	total  part
-	decks  map[deckName]*part
-	agents map[agentOf]*part
-	days   map[string]*part
-	oldest *time.Time
-}
-
-// touchedBy are the parts that a cell adds to: the total, its deck, its agent and its day, if it has
-// one.
-func (p *parts) touchedBy(at cell) []*part {
-	all := []*part{
-		&p.total, partFor(p.decks, deckName{at.workspace, at.project}),
-		partFor(p.agents, agentOf{at.workspace, at.agent}),
-	}
-	if at.day != "" {
-		all = append(all, partFor(p.days, at.day))
-	}
-	return all
-}
-
-// partFor is the part under a key, made on first use.
-func partFor[K comparable](m map[K]*part, key K) *part {
-	if m[key] == nil {
-		m[key] = &part{}
-	}
-	return m[key]
+	seq                                   int64
+	total                                 part
+	decks                                 map[deckName]*part
+	agents                                map[agentOf]*part
+	models, protocols, rules, days, hours map[string]*part
+	oldest                                *time.Time
 }
 
 // collect reads what was counted, as of one moment, and which gates wait. Gates that wait are
 // read from the inbox and not from the snapshot, so they may be newer by milliseconds.
 func (c *Counters) collect(ctx context.Context, f Filter) (*parts, error) {
-	p := &parts{decks: map[deckName]*part{}, agents: map[agentOf]*part{}, days: map[string]*part{}}
+	p := &parts{
+		decks: map[deckName]*part{}, agents: map[agentOf]*part{}, models: map[string]*part{},
+		protocols: map[string]*part{}, rules: map[string]*part{}, days: map[string]*part{}, hours: map[string]*part{},
+	}
 	tx, err := c.db.Snapshot(ctx)
 	if err != nil {
 		return nil, err
@@ -183,59 +84,109 @@ func (c *Counters) collect(ctx context.Context, f Filter) (*parts, error) {
 	if p.seq, err = position(ctx, tx); err != nil {
 		return nil, err
 	}
-	if err := p.readDays(ctx, tx, f); err != nil {
+	if err := p.readCounts(store.Reading(ctx, tx), f); err != nil {
 		return nil, err
 	}
-	if err := p.readDecisions(ctx, tx, f); err != nil {
+	if err := p.readDecisions(store.Reading(ctx, tx), f); err != nil {
 		return nil, err
 	}
 	waiting, oldest, err := c.gates.Waiting(ctx, gate.Filter{Workspace: f.Workspace, Project: f.Project, Agents: f.Agents})
 	p.oldest = oldest
 	for _, w := range waiting {
-		at := cell{workspace: w.Workspace, project: cmp.Or(w.Project, DefaultDeck), agent: w.Agent} // of no day
-		for _, one := range p.touchedBy(at) {
-			one.waiting += w.Gates
+		p.total.waiting += w.Gates
+		if f.wants(ByDeck) {
+			partFor(p.decks, deckName{w.Workspace, cmp.Or(w.Project, DefaultDeck)}).waiting += w.Gates
+		}
+		if f.wants(ByAgent) {
+			partFor(p.agents, agentOf{w.Workspace, w.Agent}).waiting += w.Gates
 		}
 	}
 	return p, err
 }
 
-// readDays adds up the rows of counter_day.
-func (p *parts) readDays(ctx context.Context, tx *sql.Tx, f Filter) error {
-	where := f.where()
-	return store.Each(store.Reading(ctx, tx), func(scan store.Scan) error {
-		var at cell
-		var counts Counts
-		into := []any{&at.day, &at.workspace, &at.project, &at.agent}
-		for _, n := range counts.fields() {
-			into = append(into, n)
-		}
-		if err := scan(into...); err != nil {
+// readCounts adds up rows by each kind of parts that is asked for, and the whole by day.
+func (p *parts) readCounts(query store.Query, f Filter) error {
+	hours := f
+	if f.By != ByHour && len(f.To) == len(time.DateOnly) {
+		last, err := time.Parse(time.DateOnly, f.To)
+		if err != nil {
 			return err
 		}
-		for _, one := range p.touchedBy(at) {
-			one.add(&counts)
+		hours.From = max(f.From, last.AddDate(0, 0, -1).Format(time.DateOnly))
+	}
+	for _, kind := range []struct {
+		by, axis, sums, cells string // the columns that tell parts apart, in counter_sum and in counter_hour
+		of                    Filter
+		part                  func(a, b string) *part // a and b are the columns; most have one
+	}{
+		{ByDay, axisDeck, "day", "substr(hour, 1, 10)", f, func(day, _ string) *part { return partFor(p.days, day) }},
+		{ByDeck, axisDeck, "workspace, project", "workspace, project", f, func(workspace, name string) *part {
+			return partFor(p.decks, deckName{workspace, name})
+		}},
+		{ByAgent, axisAgent, "workspace, name", "workspace, agent", f, func(workspace, id string) *part {
+			return partFor(p.agents, agentOf{workspace, id})
+		}},
+		{ByModel, axisModel, "name", "model", f, func(name, _ string) *part { return partFor(p.models, name) }},
+		{ByProtocol, axisModel, "protocol", "protocol", f, func(name, _ string) *part {
+			return partFor(p.protocols, name)
+		}},
+		{ByRule, axisRule, "name", "rule", f, func(name, _ string) *part { return partFor(p.rules, name) }},
+		{ByHour, axisHour, "day", "hour", hours, func(hour, _ string) *part { return partFor(p.hours, hour) }},
+	} {
+		if !f.wants(kind.by) && kind.by != ByDay {
+			continue
 		}
-		return nil
-	}, "SELECT day, workspace, project, agent, "+strings.Join(columns, ", ")+" FROM counter_day WHERE "+where.String(),
-		where.Args()...)
+		add := addingAll
+		if kind.by != ByDay { // which comes first, and is the whole
+			add = addingWithin(p.total.Counts)
+		}
+		err := kind.of.eachSum(query, kind.axis, kind.sums, kind.cells, add, func(a, b string, counts *Counts) {
+			if kind.by == ByDay {
+				p.total.Add(counts)
+			}
+			if f.wants(kind.by) {
+				kind.part(a, b).Add(counts)
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // readDecisions collects how long people took, in order, so that the median can be read off.
-func (p *parts) readDecisions(ctx context.Context, tx *sql.Tx, f Filter) error {
+func (p *parts) readDecisions(query store.Query, f Filter) error {
 	where := f.where()
-	return store.Each(store.Reading(ctx, tx), func(scan store.Scan) error {
+	return store.Each(query, func(scan store.Scan) error {
 		var at cell
 		var waited int64
-		if err := scan(&at.day, &at.workspace, &at.project, &at.agent, &waited); err != nil {
+		if err := scan(&at.hour, &at.workspace, &at.project, &at.agent, &at.protocol, &at.rule, &waited); err != nil {
 			return err
 		}
-		for _, one := range p.touchedBy(at) {
-			one.waits = append(one.waits, waited)
+		took := func(one *part) { one.waits = append(one.waits, waited) }
+		took(&p.total)
+		for _, kind := range []struct {
+			by string
+			of func() *part
+		}{
+			{ByDay, func() *part { return partFor(p.days, at.day()) }},
+			{ByDeck, func() *part { return partFor(p.decks, deckName{at.workspace, at.project}) }},
+			{ByAgent, func() *part { return partFor(p.agents, agentOf{at.workspace, at.agent}) }},
+			{ByModel, func() *part { return partFor(p.models, at.model) }},
+			{ByProtocol, func() *part { return partFor(p.protocols, at.protocol) }},
+			{ByRule, func() *part { return partFor(p.rules, at.rule) }},
+		} {
+			if f.wants(kind.by) {
+				took(kind.of())
+			}
+		}
+		if p.hours[at.hour] != nil { // the last ones are there
+			took(p.hours[at.hour])
 		}
 		return nil
-	}, "SELECT day, workspace, project, agent, waited FROM counter_decision WHERE "+where.String()+" ORDER BY waited",
-		where.Args()...)
+	}, "SELECT hour, workspace, project, agent, protocol, rule, waited FROM counter_decision WHERE "+where.String()+
+		" ORDER BY waited", where.Args()...)
 }
 
 // Report adds up what was counted.
@@ -244,30 +195,74 @@ func (c *Counters) Report(ctx context.Context, f Filter) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	r := Report{
-		From: f.From, To: f.To, Seq: p.seq, Total: p.total.sum(), Decks: []DeckSum{}, Agents: []AgentSum{},
-		Days: []DaySum{},
+	r := noReport(f)
+	r.Seq, r.Total = p.seq, p.total.sum()
+	for _, deck := range foremost(p.decks, deckName{name: Other}, func(a, b deckName) int {
+		return cmp.Or(cmp.Compare(a.workspace, b.workspace), cmp.Compare(a.name, b.name))
+	}) {
+		r.Decks = append(r.Decks, DeckSum{deck.workspace, deck.name, p.decks[deck].sum()})
 	}
-	for deck, one := range p.decks {
-		r.Decks = append(r.Decks, DeckSum{deck.workspace, deck.name, one.sum()})
-	}
-	slices.SortFunc(r.Decks, func(a, b DeckSum) int {
-		return cmp.Or(cmp.Compare(a.Workspace, b.Workspace), cmp.Compare(a.Name, b.Name))
-	})
-	if r.Agents, err = c.agentSums(ctx, p.agents); err != nil {
+	if r.Agents, r.Spenders, err = c.agentSums(ctx, p.agents); err != nil {
 		return Report{}, err
 	}
-	r.Spenders = spenders(r.Agents)
+	r.Models, r.Protocols, r.Rules = nameSums(p.models), nameSums(p.protocols), nameSums(p.rules)
 	for _, day := range slices.Sorted(maps.Keys(p.days)) {
 		r.Days = append(r.Days, DaySum{day, p.days[day].sum()})
 	}
-	// There are as many as agents name, and nobody reads thousands.
-	r.Decks, r.Agents = r.Decks[:min(len(r.Decks), wire.MaxPage)], r.Agents[:min(len(r.Agents), wire.MaxPage)]
+	for _, hour := range slices.Sorted(maps.Keys(p.hours)) {
+		r.Hours = append(r.Hours, HourSum{hour, p.hours[hour].sum()})
+	}
 	if p.oldest != nil {
 		age := max(0, c.now().Sub(*p.oldest).Seconds())
 		r.OldestWaiting, r.OldestWaitingSeconds = p.oldest, &age
 	}
 	return r, nil
+}
+
+// noReport is a report of nothing.
+func noReport(f Filter) Report {
+	return Report{
+		From: f.From, To: f.To, Decks: []DeckSum{}, Agents: []AgentSum{}, Models: []NameSum{}, Protocols: []NameSum{},
+		Rules: []NameSum{}, Days: []DaySum{}, Hours: []HourSum{},
+	}
+}
+
+// maxParts is how many parts of a kind a report names. There are as many as agents name, and nobody reads thousands.
+const maxParts = wire.MaxPage
+
+// foremost are the keys of the parts that a report names, in order. If there are too many, those that cost most
+// remain, and the others become one under the key other, so that the parts are always the whole.
+func foremost[K comparable](all map[K]*part, other K, compare func(a, b K) int) []K {
+	keys := slices.SortedFunc(maps.Keys(all), compare)
+	if len(keys) <= maxParts {
+		return keys
+	}
+	slices.SortStableFunc(keys, func(a, b K) int { return cmp.Compare(all[b].CostNano, all[a].CostNano) })
+	rest := &part{}
+	for _, key := range keys[maxParts-1:] {
+		rest.merge(all[key])
+	}
+	keys = append(slices.DeleteFunc(keys[:maxParts-1], func(key K) bool {
+		if key != other {
+			return false
+		}
+		rest.merge(all[key])
+		return true
+	}), other)
+	all[other] = rest
+	slices.SortFunc(keys, compare)
+	return keys
+}
+
+// nameSums are the parts of models, protocols or rules, the dearest first and then by name.
+func nameSums(all map[string]*part) []NameSum {
+	sums := []NameSum{}
+	for _, name := range foremost(all, Other, func(a, b string) int {
+		return cmp.Or(cmp.Compare(all[b].CostNano, all[a].CostNano), cmp.Compare(a, b))
+	}) {
+		sums = append(sums, NameSum{name, all[name].sum()})
+	}
+	return sums
 }
 
 // spenders are the agents that cost the most, if anything.
@@ -288,18 +283,23 @@ func (c *Counters) Await(ctx context.Context, seq int64, most time.Duration) err
 	}
 }
 
-// agentSums adds the names of the agents to their sums; one that was removed has none.
-func (c *Counters) agentSums(ctx context.Context, all map[agentOf]*part) ([]AgentSum, error) {
+// agentSums adds the names of the agents to their sums, and finds who spends the most. One that was removed has no name.
+func (c *Counters) agentSums(ctx context.Context, all map[agentOf]*part) (sums, most []AgentSum, err error) {
 	sums, ids := []AgentSum{}, []string{}
-	for at, one := range all {
-		sums, ids = append(sums, AgentSum{Workspace: at.workspace, ID: at.agent, Counts: one.sum()}), append(ids, at.agent)
+	other := agentOf{agent: Other}
+	for _, at := range foremost(all, other, func(a, b agentOf) int {
+		return cmp.Or(cmp.Compare(a.workspace, b.workspace), cmp.Compare(a.agent, b.agent))
+	}) {
+		sums, ids = append(sums, AgentSum{Workspace: at.workspace, ID: at.agent, Counts: all[at].sum()}), append(ids, at.agent)
 	}
 	names, err := c.roster.AgentNames(ctx, ids)
 	for i := range sums {
-		sums[i].Name = names[sums[i].ID]
+		if sums[i].Name = names[sums[i].ID]; sums[i].ID == Other {
+			sums[i].ID, sums[i].Name = "", Other
+		}
 	}
 	slices.SortFunc(sums, func(a, b AgentSum) int {
 		return cmp.Or(cmp.Compare(a.Workspace, b.Workspace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
 	})
-	return sums, err
+	return sums, spenders(slices.DeleteFunc(slices.Clone(sums), func(a AgentSum) bool { return a.Name == Other })), err
 }

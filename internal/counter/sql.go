@@ -5,8 +5,9 @@ import (
 	"signalbox/internal/store"
 )
 
-// Migrations make the tables. Those named counter_… are counted and can be counted again;
-// the days come first in their keys, since that is what is asked for.
+// Migrations make the tables. Those named counter_… are counted and can be counted again; hours and days come first in
+// their keys, since that is what is asked for. counter_hour is what was counted, as fine as it is told apart;
+// counter_sum are sums of it, written with it. The second step drops the counters by day and counts anew.
 var Migrations = store.Migrations{Package: "counter", Steps: []string{`
 CREATE TABLE deck (
   workspace {text} NOT NULL,
@@ -60,10 +61,101 @@ CREATE TABLE counter_decision (
   waited {bigint} NOT NULL,
   PRIMARY KEY (day, seq)
 ) {keyed};
+`, `
+DROP TABLE counter_day;
+DROP TABLE counter_decision;
+DELETE FROM counter_deck;
+
+CREATE TABLE counter_hour (
+  hour {text} NOT NULL,
+  workspace {text} NOT NULL,
+  project {text} NOT NULL,
+  agent {text} NOT NULL,
+  protocol {text} NOT NULL,
+  model {text} NOT NULL,
+  rule {text} NOT NULL,
+  completed {bigint} NOT NULL,
+  failed {bigint} NOT NULL,
+  interrupted {bigint} NOT NULL,
+  calls {bigint} NOT NULL,
+  calls_estimated {bigint} NOT NULL,
+  input_tokens {bigint} NOT NULL,
+  output_tokens {bigint} NOT NULL,
+  cache_read_tokens {bigint} NOT NULL,
+  cache_write_tokens {bigint} NOT NULL,
+  cost_nano {bigint} NOT NULL,
+  cost_verified {bigint} NOT NULL,
+  cost_under {bigint} NOT NULL,
+  cost_over {bigint} NOT NULL,
+  cost_unknown {bigint} NOT NULL,
+  cost_zero {bigint} NOT NULL,
+  gates_opened {bigint} NOT NULL,
+  gates_approved {bigint} NOT NULL,
+  gates_rejected {bigint} NOT NULL,
+  gates_expired {bigint} NOT NULL,
+  gates_withdrawn {bigint} NOT NULL,
+  blocks {bigint} NOT NULL,
+  PRIMARY KEY (hour, workspace, project, agent, protocol, model, rule)
+) {keyed};
+CREATE INDEX counter_hour_agent ON counter_hour (agent, hour);
+
+CREATE TABLE counter_sum (
+  axis {text} NOT NULL,
+  day {text} NOT NULL,
+  workspace {text} NOT NULL,
+  project {text} NOT NULL,
+  protocol {text} NOT NULL,
+  name {text} NOT NULL,
+  completed {bigint} NOT NULL,
+  failed {bigint} NOT NULL,
+  interrupted {bigint} NOT NULL,
+  calls {bigint} NOT NULL,
+  calls_estimated {bigint} NOT NULL,
+  input_tokens {bigint} NOT NULL,
+  output_tokens {bigint} NOT NULL,
+  cache_read_tokens {bigint} NOT NULL,
+  cache_write_tokens {bigint} NOT NULL,
+  cost_nano {bigint} NOT NULL,
+  cost_verified {bigint} NOT NULL,
+  cost_under {bigint} NOT NULL,
+  cost_over {bigint} NOT NULL,
+  cost_unknown {bigint} NOT NULL,
+  cost_zero {bigint} NOT NULL,
+  gates_opened {bigint} NOT NULL,
+  gates_approved {bigint} NOT NULL,
+  gates_rejected {bigint} NOT NULL,
+  gates_expired {bigint} NOT NULL,
+  gates_withdrawn {bigint} NOT NULL,
+  blocks {bigint} NOT NULL,
+  PRIMARY KEY (axis, day, workspace, project, protocol, name)
+) {keyed};
+
+CREATE TABLE counter_decision (
+  hour {text} NOT NULL,
+  seq {bigint} NOT NULL,
+  workspace {text} NOT NULL,
+  project {text} NOT NULL,
+  agent {text} NOT NULL,
+  protocol {text} NOT NULL,
+  rule {text} NOT NULL,
+  waited {bigint} NOT NULL,
+  PRIMARY KEY (hour, seq)
+) {keyed};
+
+CREATE TABLE counter_name (
+  day {text} NOT NULL,
+  workspace {text} NOT NULL,
+  what {text} NOT NULL,
+  agent {text} NOT NULL,
+  name {text} NOT NULL,
+  PRIMARY KEY (day, workspace, what, agent, name)
+) {keyed};
+
+UPDATE counter_cursor SET seq = 0 WHERE id = 1;
 `}}
 
 // counted are the tables that Reset empties.
-var counted = []string{"counter_deck", "counter_day", "counter_decision"}
+var counted = []string{"counter_deck", "counter_hour", "counter_sum", "counter_decision", "counter_name"}
 
 // kindDeckChanged is the one kind of entry that this package appends.
 const kindDeckChanged = "deck.changed"

@@ -2,6 +2,8 @@ package gate
 
 import (
 	"context"
+	"strconv"
+	"strings"
 	"time"
 
 	"signalbox/internal/ledger"
@@ -50,4 +52,26 @@ func (g *Gates) Waiting(ctx context.Context, f Filter) (all []Waiting, oldest *t
 	}
 	opened, err := g.ledger.Entry(ctx, first)
 	return all, &opened.At, err
+}
+
+// WaitingSince counts, of the gates that wait in a workspace, or in all for "", those that were opened at each of the
+// moments or later.
+func (g *Gates) WaitingSince(ctx context.Context, workspace string, moments ...time.Time) ([]int64, error) {
+	var where store.Where
+	var sums []string
+	counts, into := make([]int64, len(moments)), make([]any, len(moments))
+	for i, at := range moments {
+		before, err := g.ledger.SeqBefore(ctx, at)
+		if err != nil {
+			return nil, err
+		}
+		sums = append(sums, "CAST(COALESCE(sum(CASE WHEN opened_seq > "+strconv.FormatInt(before, 10)+
+			" THEN 1 ELSE 0 END), 0) AS BIGINT)")
+		into[i] = &counts[i]
+	}
+	where.And("opened_seq > %s", 0)
+	where.Equal("workspace", workspace)
+	err := g.db.Read.QueryRowContext(ctx, "SELECT "+strings.Join(sums, ", ")+" FROM gate_waiting WHERE "+where.String(),
+		where.Args()...).Scan(into...)
+	return counts, err
 }

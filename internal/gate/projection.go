@@ -55,6 +55,8 @@ type Resolution struct {
 	OpenedAt  int64    `json:"opened_at"` // and when that was, in microseconds
 	Project   string   `json:"project"`
 	Agent     string   `json:"agent"` // the id of the agent whose gate it was
+	Protocol  string   `json:"protocol,omitzero"`
+	Rule      string   `json:"rule,omitzero"` // that held what it is about
 	Risk      string   `json:"risk"`
 	Status    Status   `json:"status"`
 	By        string   `json:"by"`

@@ -248,6 +248,7 @@ func (g *Gates) Withdraw(tx *ledger.Tx, workspace, run string) error {
 func (g *Gates) resolve(tx *ledger.Tx, found Gate, actor string, r Resolution) error {
 	r.Opened, r.OpenedAt = found.opened, found.OpenedAt.UnixMicro()
 	r.Project, r.Agent, r.Risk, r.Of = found.Project, found.AgentID(), found.Risk, found.Of
+	r.Protocol, r.Rule = found.Origin.Protocol, found.Rule
 	tx.Append(ledger.Event{
 		Workspace: found.Workspace, Kind: "gate.resolved", Actor: actor, Subject: found.ID,
 		Trace: found.Trace, Body: r,

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"signalbox/internal/ledger"
 	"signalbox/internal/testbed"
 )
 

@@ -31,7 +31,7 @@ const Name = "proxy"
 func Protocol() protocol.Protocol {
 	return protocol.Protocol{
 		Name: Name, Label: "Model proxy",
-		Migrations: Migrations, Projection: Projection(), Readers: readers(), Counters: meter.Counters(),
+		Migrations: Migrations, Projection: Projection(), Readers: readers(), Counters: meter.Counters(Name),
 	}
 }
 

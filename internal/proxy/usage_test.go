@@ -79,7 +79,7 @@ func TestWhatACallTookIsCountedFromTheReply(t *testing.T) {
 			var in, out, nano int64
 			err := n.DB.Read.QueryRowContext(t.Context(),
 				"SELECT COALESCE(SUM(input_tokens), 0), COALESCE(SUM(output_tokens), 0), COALESCE(SUM(cost_nano), 0) FROM "+
-					"counter_day WHERE project = 'deck-1'").Scan(&in, &out, &nano)
+					"counter_hour WHERE project = 'deck-1'").Scan(&in, &out, &nano)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -7,9 +7,8 @@ import (
 	"signalbox/internal/rulebook"
 )
 
-// Counters count runs that have ended, the tokens of the whole run, and the cost of
-// every event. Cost is added as it arises, so that rules and dashboards see a run that
-// is still going on.
+// Counters count runs that have ended, and the tokens and the cost that every event added: rules and dashboards see a
+// run that is still going on, and one that is stopped keeps what it had used.
 func Counters() map[string]counter.Reader {
 	return map[string]counter.Reader{kindStarted: countReported, kindActed: countReported, kindCompleted: countReported}
 }
@@ -36,21 +35,26 @@ func readCounts(e *ledger.Entry) (reading rulebook.Reading, err error) {
 	return reading, nil
 }
 
-// countReported reads what one event adds, nil if nothing.
-func countReported(e *ledger.Entry) (*counter.Count, error) {
+// countReported reads what one event adds, nothing if it adds nothing.
+func countReported(e *ledger.Entry) ([]counter.Count, error) {
 	var b reported
 	if err := e.Decode(&b); err != nil {
 		return nil, err
 	}
-	c := &counter.Count{}
+	c := counter.Count{Protocol: Name, Model: b.Usage.Model}
+	if b.Counts != nil {
+		c.Agent = b.Counts.Agent
+	}
 	c.CostNano = b.Spent.Nanos
-	if b.Status != "" { // the last event tells what the whole run used
-		t := b.Usage.Apart()
-		c.InputTokens, c.OutputTokens = t.Input+t.CacheRead+t.CacheWrite, t.Output
-		// Neither the CLI nor the price table knew a price.
-		if b.Usage.CostUSD == nil && t.Input+t.Output > 0 && b.Spent.Nanos == 0 {
-			c.CostUnknown = 1
-		}
+	// An event adds to the sum of all tokens; how much of it the model wrote is told by what the whole run used.
+	t := b.Usage.Apart()
+	if all := b.Usage.Budgeted(); all > 0 {
+		c.OutputTokens = int64(float64(b.Spent.Tokens) * float64(t.Output) / float64(all))
+	}
+	c.InputTokens = b.Spent.Tokens - c.OutputTokens
+	// Neither the CLI nor the price table knew a price.
+	if b.Status != "" && b.Usage.CostUSD == nil && t.Input+t.Output > 0 && b.Spent.Nanos == 0 {
+		c.CostUnknown = 1
 	}
 	switch b.Status {
 	case Done:
@@ -62,5 +66,5 @@ func countReported(e *ledger.Entry) (*counter.Count, error) {
 	if c.Counts == (counter.Counts{}) {
 		return nil, nil
 	}
-	return c, nil
+	return []counter.Count{c}, nil
 }

@@ -200,6 +200,7 @@ func (c *core) open(ctx context.Context, config *Config, more []protocol.Protoco
 	c.timers = clock.New(c.DB, c.Ledger, c.Now, c.Log, timers)
 	c.counters = counter.New(counter.Options{
 		DB: c.DB, Ledger: c.Ledger, Roster: c.Roster, Gates: c.Gates, Now: c.Now, Log: c.Log, Readers: list.Counters(),
+		Decisions: list.Readers(),
 	})
 	return c.openWeb(config, list)
 }

@@ -340,10 +340,12 @@ func secure(w http.ResponseWriter, r *http.Request) {
 // getMetrics answers GET /metrics. Strangers may read it while only this machine can reach the server.
 func (s *Server) getMetrics(w http.ResponseWriter, r *http.Request) error {
 	open := s.config.Metrics == metricsOpen || s.config.Metrics == byReach && s.config.reachable() == ""
-	if !open || wire.ReachOf(r.Context()).Unexpected {
-		if _, err := s.caller(r, wire.Viewer); err != nil {
-			return err
-		}
+	who, err := s.caller(r, wire.Viewer)
+	if err != nil && (!open || wire.ReachOf(r.Context()).Unexpected) {
+		return err
 	}
-	return s.metrics.handle(w, r)
+	if err != nil {
+		return s.metrics.handle(w, r, false)
+	}
+	return s.metrics.handle(w, r.WithContext(wire.WithScope(r.Context(), who.Workspace)), true)
 }

@@ -8,7 +8,10 @@ import (
 	"time"
 
 	"signalbox/internal/alarm"
+	"signalbox/internal/counter"
 	"signalbox/internal/fault"
+	"signalbox/internal/roster"
+	"signalbox/internal/run"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
@@ -52,8 +55,21 @@ type Status struct {
 	Memory     uint64    `json:"memory_bytes"`
 	// Alarms are those that are open and that the caller may see.
 	Alarms []alarm.Alarm `json:"alarms"`
+	// Now is what there is at this moment, of all that the caller may see.
+	Now Now `json:"now"`
 	// Forwarder is a reverse proxy in front of the server that its configuration does not name.
 	Forwarder *Forwarder `json:"forwarder,omitempty"`
+}
+
+// Now is what there is at a moment, counted and not listed, and what was counted today (UTC).
+type Now struct {
+	GatesWaiting int64       `json:"gates_waiting"`
+	OldestSince  *time.Time  `json:"oldest_waiting_since"`
+	AgentsOnline int64       `json:"agents_online"`
+	Agents       int64       `json:"agents"`
+	RunsRunning  int64       `json:"runs_running"`
+	AlarmsOpen   int64       `json:"alarms_open"`
+	Today        counter.Sum `json:"today"`
 }
 
 // Readiness is the answer of /readyz. It is public: load balancers have no token.
@@ -128,6 +144,9 @@ func (s *Server) status(ctx context.Context) Status {
 	if open, err := s.core.Alarms.List(ctx, false); err == nil {
 		out.Alarms = open
 	}
+	if now, err := s.now(ctx); err == nil {
+		out.Now = now
+	}
 	if head, err := s.core.Ledger.Head(ctx); err == nil {
 		out.Entries = head
 	}
@@ -135,6 +154,30 @@ func (s *Server) status(ctx context.Context) Status {
 		out.Checkpoint = size
 	}
 	return out
+}
+
+// now counts what there is.
+func (s *Server) now(ctx context.Context) (n Now, err error) {
+	day := s.core.Now().UTC().Format(time.DateOnly)
+	today, err := s.core.counters.Ask(ctx, counter.Question{From: day, To: day, By: counter.ByDay})
+	if err != nil {
+		return n, err
+	}
+	n.GatesWaiting, n.OldestSince, n.Today = today.Total.Gates.Waiting, today.OldestWaiting, today.Total
+	if err := s.core.Roster.EachPresence(ctx, wire.Scope(ctx), func(p roster.Presence) {
+		if n.Agents++; p.Online && !p.Suspended {
+			n.AgentsOnline++
+		}
+	}); err != nil {
+		return n, err
+	}
+	running, err := s.core.services.runs.Sum(ctx, run.Filter{Status: string(run.Running)})
+	if err != nil {
+		return n, err
+	}
+	n.RunsRunning = running.Runs
+	n.AlarmsOpen, err = s.core.Alarms.Open(ctx)
+	return n, err
 }
 
 // getStatus answers GET /ops/status.

@@ -10,16 +10,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"signalbox/internal/counter"
 	"signalbox/internal/harness"
 	"signalbox/internal/ledger"
 	"signalbox/internal/wire"
 )
 
 // metrics are the numbers of /metrics, in a registry of their own, so that tests can run several servers in one
-// process. The page is public and has no names of agents or workspaces.
+// process. The page may be public, and then has no names of agents or workspaces, and no money: those are for callers
+// with an operator's token.
 type metrics struct {
 	requests *prometheus.HistogramVec
+	registry *prometheus.Registry
 	handler  http.Handler
+	counters *counter.Counters
 }
 
 // newMetrics registers all numbers. Names are part of the interface: dashboards and alerts use them. Numbers of the
@@ -32,22 +36,22 @@ func newMetrics(c *core) *metrics {
 			// From half a millisecond, a read from memory, to 30 s, a call that waits for a person.
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1, 5, 30},
 		}, []string{"method", "path", "status"}),
-		handler: promhttp.HandlerFor(r, promhttp.HandlerOpts{}),
+		registry: r, handler: promhttp.HandlerFor(r, promhttp.HandlerOpts{}), counters: c.counters,
 	}
 	r.MustRegister(m.requests, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	counter := func(name, help string, read func(ledger.Stats) float64) {
+	ledgerCounter := func(name, help string, read func(ledger.Stats) float64) {
 		r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 {
 			return read(c.Ledger.Stats())
 		}))
 	}
-	counter("signalbox_ledger_entries_written_total", "Entries this process has committed.", func(s ledger.Stats) float64 {
+	ledgerCounter("signalbox_ledger_entries_written_total", "Entries this process has committed.", func(s ledger.Stats) float64 {
 		return float64(s.Entries)
 	})
-	counter("signalbox_ledger_batches_total", "Transactions this process has committed.", func(s ledger.Stats) float64 {
+	ledgerCounter("signalbox_ledger_batches_total", "Transactions this process has committed.", func(s ledger.Stats) float64 {
 		return float64(s.Batches)
 	})
-	counter("signalbox_ledger_commit_seconds_total", "Time spent committing.", func(s ledger.Stats) float64 {
+	ledgerCounter("signalbox_ledger_commit_seconds_total", "Time spent committing.", func(s ledger.Stats) float64 {
 		return s.CommitSeconds
 	})
 	gauge := func(name, help string, read func() float64) {
@@ -95,8 +99,18 @@ func (m *metrics) request(route wire.Route, status int, took time.Duration) {
 	m.requests.WithLabelValues(route.Method, route.Path, strconv.Itoa(status)).Observe(took.Seconds())
 }
 
-// handle answers GET /metrics.
-func (m *metrics) handle(w http.ResponseWriter, r *http.Request) error {
-	m.handler.ServeHTTP(w, r)
+// handle answers GET /metrics. spending adds what was counted, of the workspaces that the caller may see.
+func (m *metrics) handle(w http.ResponseWriter, r *http.Request, spending bool) error {
+	if !spending {
+		m.handler.ServeHTTP(w, r)
+		return nil
+	}
+	ever, err := m.counters.Ever(r.Context())
+	if err != nil {
+		return err
+	}
+	own := prometheus.NewRegistry()
+	own.MustRegister(ever)
+	promhttp.HandlerFor(prometheus.Gatherers{m.registry, own}, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 	return nil
 }

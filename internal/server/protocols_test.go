@@ -49,8 +49,8 @@ func toy(running chan struct{}) protocol.Protocol {
 				},
 			},
 		},
-		Counters: map[string]counter.Reader{"toy.made": func(*ledger.Entry) (*counter.Count, error) {
-			return &counter.Count{Project: "toys", Counts: counter.Counts{Completed: 1}}, nil
+		Counters: map[string]counter.Reader{"toy.made": func(*ledger.Entry) ([]counter.Count, error) {
+			return []counter.Count{{Project: "toys", Counts: counter.Counts{Completed: 1}}}, nil
 		}},
 		Open: func(_ context.Context, core protocol.Core) (protocol.Service, error) {
 			return &toys{core, running}, nil

@@ -81,7 +81,7 @@ func TestTheDashboardIsAccessible(t *testing.T) {
 	}
 	a := &audit{tab: p}
 	pages := []string{
-		"/ui/inbox", "/ui/inbox/" + gate, "/ui/inbox?status=rejected", "/ui/overview", "/ui/agents",
+		"/ui/inbox", "/ui/inbox/" + gate, "/ui/inbox?status=rejected", "/ui/overview", "/ui/agents", "/ui/decks",
 		"/ui/agents/default/" + agent, "/ui/agents/new", "/ui/users/default/alice", "/ui/account", "/ui/terminal",
 		"/ui/terminal?ask=" + url.QueryEscape(w.asked()), "/ui/mail", "/ui/mail/" + w.message, "/ui/tasks",
 		"/ui/tasks/default/T-2026-044", "/ui/sessions", "/ui/sessions/default/stroll", "/ui/runs", "/ui/runs/" + w.run,

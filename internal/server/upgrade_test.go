@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"signalbox/internal/counter"
 	"signalbox/internal/ledger"
 	"signalbox/internal/server"
 	"signalbox/internal/store"
@@ -30,6 +31,11 @@ import (
 var emptyTables = map[string]string{
 	"alarm":              "version 0.1 raised none",
 	"behalf_entry":       "it follows the ledger of a server that runs, and version 0.1 had no users",
+	"counter_decision":   "everything is counted again when the server runs",
+	"counter_deck":       "everything is counted again when the server runs",
+	"counter_hour":       "everything is counted again when the server runs",
+	"counter_name":       "everything is counted again when the server runs",
+	"counter_sum":        "everything is counted again when the server runs",
 	"delivery_runner":    "a runner has a row only while its server runs",
 	"handoff":            "version 0.1 knew of none",
 	"harness_spool":      "clients of version 0.1 kept none",
@@ -247,6 +253,7 @@ func TestWhatVersion01LeftIsBroughtUpToDateAndServed(t *testing.T) {
 		}
 		b.wantVerified(t, string(key), signed)
 
+		old.isCountedAgain(b)
 		old.knowsEverybody(b)
 		old.keepsGates(b)
 		old.keepsMail(b)
@@ -266,6 +273,32 @@ func TestWhatVersion01LeftIsBroughtUpToDateAndServed(t *testing.T) {
 		b.wantVerified(t, string(key), signed)
 		b.wantRebuilt(500)
 	})
+}
+
+// isCountedAgain compares the counters, which version 0.1 kept by day, with what it left.
+func (old *oldBox) isCountedAgain(b *box) {
+	b.t.Helper()
+	r := b.counted("from=" + old.MadeAt.AddDate(0, 0, -364).Format(time.DateOnly))
+	wantParts(b.t, r)
+	opened, resolved := int64(len(old.Gates)), int64(0)
+	for _, status := range old.Gates {
+		if status != "pending" {
+			resolved++
+		}
+	}
+	g := r.Total.Gates
+	if g.Opened != opened || g.Approved+g.Rejected+g.Expired+g.Withdrawn != resolved || g.Waiting != opened-resolved {
+		b.t.Errorf("%d gates were opened and %d resolved, and counted are %+v", opened, resolved, g)
+	}
+	// Its resolutions did not say of which protocol they were.
+	for _, p := range r.Protocols {
+		if p.Name == "" && p.Counts.Gates != (counter.Tallies{}) {
+			b.t.Errorf("gates of no protocol: %+v", p)
+		}
+	}
+	if r.Total.CostUSD == 0 || r.Total.InputTokens == 0 || r.Total.Runs.Completed == 0 {
+		b.t.Errorf("%+v", r.Total)
+	}
 }
 
 func (old *oldBox) knowsEverybody(b *box) {

@@ -13,18 +13,22 @@ func Counters() map[string]counter.Reader {
 }
 
 // countRun reads what a signal adds to the counters, from memory if this process received it.
-func countRun(e *ledger.Entry) (*counter.Count, error) {
+func countRun(e *ledger.Entry) ([]counter.Count, error) {
 	if b, ok := e.Value().(*received); ok {
-		return count(b.Agent, b.parsed, b.Cost), nil
+		return count(b.Agent, b.Decision.Rule, b.parsed, b.Cost), nil
 	}
 	// Reading only what is counted takes a fifth of the time of parsing the signal. The fields were
 	// checked when it was received.
 	var b struct {
-		Agent   string     `json:"agent"`
-		Type    Type       `json:"type"`
-		Project string     `json:"project"`
-		Cost    *CostCheck `json:"cost"`
-		Signal  struct {
+		Agent    string     `json:"agent"`
+		Type     Type       `json:"type"`
+		Project  string     `json:"project"`
+		Cost     *CostCheck `json:"cost"`
+		Decision struct {
+			Rule string `json:"rule"`
+		} `json:"decision"`
+		Signal struct {
+			Model        string   `json:"model"`
 			Status       string   `json:"status"`
 			InputTokens  wire.Raw `json:"input_tokens"`
 			OutputTokens wire.Raw `json:"output_tokens"`
@@ -37,21 +41,23 @@ func countRun(e *ledger.Entry) (*counter.Count, error) {
 	if b.Type == Failure {
 		b.Signal.Status = Failed
 	}
-	sig := &Signal{Type: b.Type, ProjectID: b.Project, Status: b.Signal.Status}
+	sig := &Signal{Type: b.Type, ProjectID: b.Project, Status: b.Signal.Status, Model: b.Signal.Model}
 	// A failure may leave these out; they are zero then.
 	sig.InputTokens, _ = wire.ParseCount(b.Signal.InputTokens)
 	sig.OutputTokens, _ = wire.ParseCount(b.Signal.OutputTokens)
 	sig.CostNano, _ = parseDollars(b.Signal.CostUSD)
-	return count(b.Agent, sig, b.Cost), nil
+	return count(b.Agent, b.Decision.Rule, sig, b.Cost), nil
 }
 
-// count is what a signal adds to the counters, nil for a gate request.
-func count(agent string, s *Signal, cost *CostCheck) *counter.Count {
+// count is what a signal adds to the counters, under the rule that decided about it; nothing for a gate request.
+func count(agent, rule string, s *Signal, cost *CostCheck) []counter.Count {
 	if s.Type == GateRequest {
 		return nil
 	}
-	c := &counter.Count{Project: s.ProjectID, Agent: agent}
-	c.InputTokens, c.OutputTokens, c.CostNano = s.InputTokens, s.OutputTokens, s.CostNano
+	c := counter.Count{Project: s.ProjectID, Agent: agent, Protocol: Name, Model: s.Model, Rule: rule}
+	if cost == nil || !cost.Beside {
+		c.InputTokens, c.OutputTokens, c.CostNano = s.InputTokens, s.OutputTokens, s.CostNano
+	}
 	switch s.Status {
 	case Completed:
 		c.Completed = 1
@@ -61,7 +67,7 @@ func count(agent string, s *Signal, cost *CostCheck) *counter.Count {
 		c.Interrupted = 1
 	}
 	if cost == nil {
-		return c
+		return []counter.Count{c}
 	}
 	switch cost.Verdict {
 	case CostVerified:
@@ -75,5 +81,5 @@ func count(agent string, s *Signal, cost *CostCheck) *counter.Count {
 	case CostZero:
 		c.CostZero = 1
 	}
-	return c
+	return []counter.Count{c}
 }

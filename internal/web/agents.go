@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"signalbox/internal/address"
+	"signalbox/internal/counter"
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
 	"signalbox/internal/handoff"
@@ -116,6 +117,9 @@ type agentPage struct {
 	Trusts   []string
 	Text     string // the labels as lines
 	Snippets []snippet
+	// Today and Month are what was counted of it, and Models what that cost by model, in 30 days.
+	Today, Month counter.Sum
+	Models       []costBar
 }
 
 // PageTitle is the agent's name.
@@ -161,6 +165,12 @@ func (w *Web) loadAgent(r *Request) (any, error) {
 	if page.Handoffs, err = w.handoffsOf(r.Context(), found.Workspace, found.ID, ""); err != nil {
 		return nil, err
 	}
+	used, err := w.Counters.Ask(r.Context(), counter.Question{Workspace: found.Workspace, Agent: found.ID})
+	if err != nil {
+		return nil, err
+	}
+	page.Today, page.Month = used.Today(), used.Total
+	page.Models = costBars(used.Models, func(name string) string { return cmp.Or(name, "no model named") })
 	// What the agent did, and what was done to it.
 	entries, err := w.ledger.Entries(r.Context(),
 		ledger.Query{Workspace: found.Workspace, Newest: true, Limit: agentEntries})

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// chart is a stacked bar chart of numbers by day. It is drawn as SVG with everything in percent,
+// chart is a stacked bar chart of numbers by day, or by hour. It is drawn as SVG with everything in percent,
 // so that it fits any width while its text keeps its size. The numbers are also in a table beside
 // it, for people who do not see the picture.
 type chart struct {
@@ -16,7 +16,10 @@ type chart struct {
 	Days   []string
 	Bars   []bar
 	Lines  []gridLine
+	Axis   string // day or hour
+	Span   string // the time that it is about, such as 30 days
 	format func(float64) string
+	label  func(string) string
 }
 
 // series is one kind of number, in one colour.
@@ -38,7 +41,23 @@ type gridLine struct{ Y, LabelY, Label string }
 
 // newChart draws the series of some days. Each series has a value for each day.
 func newChart(id, title string, days []string, format func(float64) string, all ...series) chart {
-	c := chart{ID: id, Title: title, Series: all, Days: days, format: format}
+	return drawChart(chart{
+		ID: id, Title: title, Series: all, Days: days, Axis: "day", Span: fmt.Sprintf("%d days", len(days)), format: format,
+		label: dayName,
+	})
+}
+
+// newHours draws the series of some hours.
+func newHours(id, title string, hours []string, format func(float64) string, all ...series) chart {
+	return drawChart(chart{
+		ID: id, Title: title, Series: all, Days: hours, Axis: "hour", Span: fmt.Sprintf("%d hours", len(hours)), format: format,
+		label: hourName,
+	})
+}
+
+// drawChart adds the bars and the lines.
+func drawChart(c chart) chart {
+	days, all, format := c.Days, c.Series, c.format
 	// The scale: the highest stack of all days, rounded up.
 	top := 0.0
 	for day := range days {
@@ -67,7 +86,7 @@ func newChart(id, title string, days []string, format func(float64) string, all 
 			c.Bars = append(c.Bars, bar{
 				X: percent(float64(day)*step + step*0.14), Width: percent(step * 0.72), Y: percent(100 - from - height),
 				Height: percent(height),
-				Class:  s.Class, Title: fmt.Sprintf("%s: %s %s", dayName(days[day]), format(value), s.Name),
+				Class:  s.Class, Title: fmt.Sprintf("%s: %s %s", c.label(days[day]), format(value), s.Name),
 			})
 			from += height
 		}
@@ -102,6 +121,15 @@ func dayName(day string) string {
 	return t.Format("2 Jan")
 }
 
+// hourName is an hour as people write it; hours are stored as 2006-01-02T15.
+func hourName(hour string) string {
+	t, err := time.Parse("2006-01-02T15", hour)
+	if err != nil {
+		return hour
+	}
+	return t.Format("2 Jan 15:04")
+}
+
 // Empty reports whether there is nothing to draw.
 func (c chart) Empty() bool { return len(c.Bars) == 0 }
 
@@ -110,7 +138,7 @@ func (c chart) Ends() []string {
 	if len(c.Days) < 3 {
 		return c.Days
 	}
-	return []string{dayName(c.Days[0]), dayName(c.Days[len(c.Days)/2]), dayName(c.Days[len(c.Days)-1])}
+	return []string{c.label(c.Days[0]), c.label(c.Days[len(c.Days)/2]), c.label(c.Days[len(c.Days)-1])}
 }
 
 // Sum is what a series amounts to.
@@ -131,7 +159,7 @@ type chartRow struct {
 // Rows are the numbers of the days on which there are any.
 func (c chart) Rows() (rows []chartRow) {
 	for day := range c.Days {
-		row, some := chartRow{Day: dayName(c.Days[day])}, false
+		row, some := chartRow{Day: c.label(c.Days[day])}, false
 		for _, s := range c.Series {
 			row.Values, some = append(row.Values, c.format(s.Values[day])), some || s.Values[day] != 0
 		}

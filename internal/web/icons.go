@@ -10,6 +10,7 @@ var icons = map[string]string{
 	"chart": `<path d="M3.5 16.5h13"/><path d="M5.5 13.5v-3M9 13.5V6M12.5 13.5V8.5M16 13.5V4"/>`,
 	"agent": `<rect x="4" y="7" width="12" height="9" rx="2.5"/><path d="M10 7V3.5M8 11v1.5M12 11v1.5M2 ` +
 		`10.5v2.5M18 10.5v2.5"/><circle cx="10" cy="3" r=".8"/>`,
+	"deck":    `<path d="m10 3 7 3.5-7 3.5-7-3.5z"/><path d="m3 10 7 3.5 7-3.5M3 13.5 10 17l7-3.5"/>`,
 	"mail":    `<rect x="2.5" y="4.5" width="15" height="11" rx="2"/><path d="m3 6 7 5 7-5"/>`,
 	"task":    `<rect x="3" y="3" width="14" height="14" rx="2.5"/><path d="m6.5 10 2.5 2.5 4.5-5"/>`,
 	"session": `<circle cx="10" cy="10" r="7"/><path d="M10 6v4l2.800 1.800"/>`,

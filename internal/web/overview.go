@@ -5,8 +5,8 @@ import (
 	"context"
 	"time"
 
+	"signalbox/internal/address"
 	"signalbox/internal/counter"
-	"signalbox/internal/gate"
 	"signalbox/internal/roster"
 )
 
@@ -25,6 +25,7 @@ type overview struct {
 	Today     counter.Sum
 	Oldest    *time.Time
 	Cost      chart
+	Hours     chart
 	Tokens    chart
 	Decisions chart
 	Presence  []share
@@ -32,15 +33,16 @@ type overview struct {
 	Online    int64
 	Ages      []share // gates that wait, by age
 	Waiting   int64
-	Spenders  []spender
+	Spenders  []costBar
+	Models    []costBar
+	Protocols []costBar
 }
 
-// spender is an agent with what it used, relative to the one that used most. An agent that was
-// removed keeps its numbers and loses its name.
-type spender struct {
-	Name, Workspace, ID string
-	Sum                 counter.Sum
-	Width               string
+// costBar is what something cost, relative to what cost most.
+type costBar struct {
+	Name, At string // At is its page, "" for none
+	Sum      counter.Sum
+	Width    string
 }
 
 // loadOverview reads counters, presence and waiting gates. Counters follow the ledger, so a
@@ -67,10 +69,14 @@ func (w *Web) loadOverview(r *Request) (any, error) {
 	}
 	page := &overview{
 		Report: report, Behind: report.Seq < head, Oldest: report.OldestWaiting,
-		Waiting: report.Total.Gates.Waiting, Spenders: spenders(report.Spenders),
+		Waiting: report.Total.Gates.Waiting, Today: report.Today(), Spenders: spenders(report.Spenders),
+		Models: costBars(report.Models, func(name string) string { return cmp.Or(name, "no model named") }),
+		Protocols: costBars(report.Protocols, func(name string) string {
+			return cmp.Or(w.Protocols.Label(name), name, "none")
+		}),
 	}
 	// Charts need the days in order, with gaps filled.
-	page.draw(first)
+	page.draw(first, now)
 	if err := w.countPresence(r.Context(), r.Who.Workspace, page); err != nil {
 		return nil, err
 	}
@@ -78,8 +84,8 @@ func (w *Web) loadOverview(r *Request) (any, error) {
 	return page, err
 }
 
-// draw makes the charts of the last overviewDays days. Days without entries are 0.
-func (o *overview) draw(first time.Time) {
+// draw makes the charts of the last overviewDays days, and of the hours since yesterday. Those without entries are 0.
+func (o *overview) draw(first, now time.Time) {
 	// Every day has a bar, also those that nothing was counted on.
 	days, at := make([]string, overviewDays), map[string]int{}
 	for i := range days {
@@ -95,14 +101,10 @@ func (o *overview) draw(first time.Time) {
 		}
 		return values
 	}
-	for _, day := range o.Report.Days {
-		if day.Day == days[overviewDays-1] {
-			o.Today = day.Counts
-		}
-	}
 	o.Cost = newChart("cost", "Cost", days, money, series{"spent", "c1", value(func(s counter.Sum) float64 {
 		return s.CostUSD
 	})})
+	o.drawHours(now)
 	o.Tokens = newChart("tokens", "Tokens", days, tally,
 		series{"in", "c1", value(func(s counter.Sum) float64 { return float64(s.InputTokens) })},
 		series{"out", "c2", value(func(s counter.Sum) float64 { return float64(s.OutputTokens) })})
@@ -110,6 +112,21 @@ func (o *overview) draw(first time.Time) {
 		series{"approved", "c3", value(func(s counter.Sum) float64 { return float64(s.Gates.Approved) })},
 		series{"rejected", "c4", value(func(s counter.Sum) float64 { return float64(s.Gates.Rejected) })},
 		series{"expired", "c5", value(func(s counter.Sum) float64 { return float64(s.Gates.Expired) })})
+}
+
+// drawHours makes the chart of what was spent in each hour of yesterday and today, up to now.
+func (o *overview) drawHours(now time.Time) {
+	const form = "2006-01-02T15"
+	spent := map[string]float64{}
+	for _, h := range o.Report.Hours {
+		spent[h.Hour] = h.Counts.CostUSD
+	}
+	var hours []string
+	var values []float64
+	for at := now.Truncate(24*time.Hour).AddDate(0, 0, -1); !at.After(now); at = at.Add(time.Hour) {
+		hours, values = append(hours, at.Format(form)), append(values, spent[at.Format(form)])
+	}
+	o.Hours = newHours("hours", "Cost by hour (UTC)", hours, money, series{"spent", "c1", values})
 }
 
 // Median is how long people recently took to decide, a dash if nobody has decided anything.
@@ -158,54 +175,61 @@ func (w *Web) countPresence(ctx context.Context, workspace string, o *overview) 
 	return err
 }
 
-// maxAged is how many gates are looked at to say how long they have waited. If more wait, the
-// newest of the highest risk stand for all, and the page says so.
-const maxAged = 200
-
-// Sampled is how many of the gates that wait were looked at for their age, 0 for all.
-func (o *overview) Sampled() int64 {
-	if o.Waiting <= maxAged {
-		return 0
-	}
-	return maxAged
-}
-
-// waitingByAge is how long gates have waited.
+// waitingByAge is how long gates have waited, all of them.
 func (w *Web) waitingByAge(ctx context.Context, workspace string, waiting int64) ([]share, error) {
 	if waiting == 0 {
 		return nil, nil
 	}
-	// The sample is what the inbox shows first, so its age matters most.
-	gates, _, err := w.Gates.List(ctx, gate.Filter{Status: gate.Pending, Workspace: workspace}, nil, maxAged)
-	parts := []share{
-		{Name: "under 10 min", Class: "c3"},
-		{Name: "under 1 h", Class: "c2"},
-		{Name: "under 24 h", Class: "c4"},
-		{Name: "longer", Class: "c5"},
+	now := w.Now()
+	n, err := w.Gates.WaitingSince(ctx, workspace, now.Add(-10*time.Minute), now.Add(-time.Hour), now.Add(-24*time.Hour))
+	if err != nil {
+		return nil, err
 	}
-	for i := range gates {
-		switch age := w.Now().Sub(gates[i].OpenedAt); {
-		case age < 10*time.Minute:
-			parts[0].N++
-		case age < time.Hour:
-			parts[1].N++
-		case age < 24*time.Hour:
-			parts[2].N++
-		default:
-			parts[3].N++
-		}
-	}
-	return shares(parts...), err
+	return shares(
+		share{Name: "under 10 min", Class: "c3", N: n[0]}, share{Name: "under 1 h", Class: "c2", N: n[1] - n[0]},
+		share{Name: "under 24 h", Class: "c4", N: n[2] - n[1]}, share{Name: "longer", Class: "c5", N: max(0, waiting-n[2])},
+	), nil
 }
 
-// spenders relates agents to the one that cost most, which is the first.
-func spenders(all []counter.AgentSum) (out []spender) {
+// spenders are the agents that cost most. An agent that was removed keeps its numbers and loses its name, and some
+// runs are no agent's.
+func spenders(all []counter.AgentSum) (out []costBar) {
 	for _, a := range all {
-		out = append(out,
-			spender{
-				cmp.Or(a.Name, "(removed)"), a.Workspace, a.ID, a.Counts,
-				percent(100 * a.Counts.CostUSD / all[0].Counts.CostUSD),
-			})
+		one := costBar{cmp.Or(a.Name, "(removed)"), address.Agent.At(a.Workspace, a.ID), a.Counts, ""}
+		if a.ID == "" {
+			one.Name, one.At = "Runs of agent CLIs", address.Runs.At()
+		}
+		out = append(out, one)
 	}
-	return out
+	return withWidths(out)
+}
+
+// maxCostBars is how many models or protocols are shown; the rest is one of them.
+const maxCostBars = 8
+
+// costBars are models or protocols that cost something, the dearest first. label makes a name readable.
+func costBars(all []counter.NameSum, label func(string) string) (out []costBar) {
+	for _, one := range all {
+		switch {
+		case one.Counts.CostUSD == 0:
+		case len(out) == maxCostBars:
+			out[maxCostBars-1].Name = "all others"
+			out[maxCostBars-1].Sum.CostUSD += one.Counts.CostUSD
+		default:
+			out = append(out, costBar{Name: label(one.Name), Sum: one.Counts})
+		}
+	}
+	return withWidths(out)
+}
+
+// withWidths relates bars to the widest.
+func withWidths(bars []costBar) []costBar {
+	most := 0.0
+	for _, b := range bars {
+		most = max(most, b.Sum.CostUSD)
+	}
+	for i := range bars {
+		bars[i].Width = percent(100 * bars[i].Sum.CostUSD / most)
+	}
+	return bars
 }

@@ -72,6 +72,7 @@ var menu = []struct{ Path, Icon, Label, Group string }{
 	{address.Inbox.At(), "inbox", "Inbox", ""},
 	{address.Overview.At(), "chart", "Overview", ""},
 	{address.Agents.At(), "agent", "Agents", ""},
+	{address.Decks.At(), "deck", "Decks", ""},
 	{address.Mail.At(), "mail", "Mail", "Work"},
 	{address.Tasks.At(), "task", "Tasks", "Work"},
 	{address.Sessions.At(), "session", "Sessions", "Work"},
@@ -131,7 +132,8 @@ type view struct {
 	Flash   *flash
 	Menu    []menuEntry
 	Waiting int64
-	Alarms  []alarm.Alarm // those that are open
+	Alarms  []alarm.Alarm // those that are open, a page of them
+	Alarmed int64         // how many are open
 	Seq     int64         // the last entry when the page was made
 	Topics  string
 	CSS, JS string
@@ -351,7 +353,7 @@ func (w *Web) view(r *Request) view {
 		CSS: w.css, JS: w.js,
 	}
 	v.Waiting, v.Seq = w.waiting(r.Context(), r.Who.Workspace)
-	v.Alarms = w.openAlarms(r.Context())
+	v.Alarms, v.Alarmed = w.openAlarms(r.Context())
 	there := map[string]bool{}
 	for _, p := range Pages() {
 		there[p.Path] = true
@@ -369,7 +371,7 @@ func (w *Web) view(r *Request) view {
 			entry.Count = v.Waiting
 		}
 		if m.Path == address.Alarms.At() {
-			entry.Count = int64(len(v.Alarms))
+			entry.Count = v.Alarmed
 		}
 		v.Menu = append(v.Menu, entry)
 	}

@@ -1,6 +1,8 @@
 package web
 
 import (
+	"slices"
+
 	"signalbox/internal/address"
 	"signalbox/internal/roster"
 )
@@ -12,20 +14,25 @@ func Pages() []Page {
 	gates, mail, tasks := []string{"gate", "receipt"}, []string{"message", "delivery"}, []string{"task", "review"}
 	agents, sessions := []string{"agent", "key", "signal", "step"}, []string{"session", "step"}
 	runs, deliveries := []string{"run"}, []string{"delivery"}
+	spending := []string{"signal", "run", "agent", "step", "gate", "proxy", "prompt"}
 	return []Page{
 		// /ui/inbox/{gate} is a gate's address everywhere: in chats, in e-mails and in answers to agents.
 		{Path: string(address.Inbox), Template: "inbox", Title: "Inbox", Live: gates, Load: (*Web).loadInbox},
 		{Path: string(address.Gate), Template: "inbox", Title: "Gate", Live: gates, Load: (*Web).loadInbox},
 		{
 			Path: string(address.Overview), Template: "overview", Title: "Overview",
-			Live: []string{"signal", "run", "agent", "step"}, Load: (*Web).loadOverview,
+			Live: spending, Load: (*Web).loadOverview,
 		},
 		{Path: string(address.Agents), Template: "agents", Title: "Agents", Live: agents, Load: (*Web).loadAgents},
 		{
 			Path: string(address.NewAgent), Template: "agent_new", Title: "Register an agent",
 			Role: roster.Operator, Load: (*Web).loadNewAgent,
 		},
-		{Path: string(address.Agent), Template: "agent", Title: "Agent", Live: agents, Load: (*Web).loadAgent},
+		{
+			Path: string(address.Agent), Template: "agent", Title: "Agent",
+			Live: slices.Concat(agents, []string{"gate", "proxy"}), Load: (*Web).loadAgent,
+		},
+		{Path: string(address.Decks), Template: "decks", Title: "Decks", Live: spending, Load: (*Web).loadDecks},
 		{Path: string(address.User), Template: "user", Title: "User", Live: ledgerNouns, Load: (*Web).loadUser},
 		{Path: string(address.Account), Template: "account", Title: "Your account", Load: (*Web).loadAccount},
 		{Path: string(address.Mail), Template: "mail", Title: "Mail", Live: mail, Load: (*Web).loadMail},

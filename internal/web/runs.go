@@ -20,6 +20,7 @@ func runActions() []Action {
 type runList struct {
 	Status, User string
 	Runs         []run.Run
+	Sum          run.Totals // of all that pass the filter
 	Next         string
 }
 
@@ -33,11 +34,16 @@ func (w *Web) loadRuns(r *Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	page, err := w.Runs.List(r.Context(), run.Filter{Status: v.Status, User: v.User}, before[0], runRows)
+	selected := run.Filter{Status: v.Status, User: v.User}
+	page, err := w.Runs.List(r.Context(), selected, before[0], runRows)
 	if v.User != "" && fault.Is(err, fault.NotFound) { // there is no such user
 		return v, nil
 	}
+	if err != nil {
+		return nil, err
+	}
 	v.Runs, v.Next = page.Runs, nextPage(r, page.Next)
+	v.Sum, err = w.Runs.Sum(r.Context(), selected)
 	return v, err
 }
 

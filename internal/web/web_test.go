@@ -1,6 +1,7 @@
 package web
 
 import (
+	"fmt"
 	"html/template"
 	"math"
 	"regexp"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"signalbox/internal/counter"
 	"signalbox/internal/wire"
 )
 
@@ -149,10 +151,30 @@ func TestFewWatchersAreToldSoonAndManyCostNoMore(t *testing.T) {
 	}
 }
 
-func TestASampleIsSaidToBeOne(t *testing.T) {
-	for waiting, want := range map[int64]int64{0: 0, maxAged: 0, maxAged + 1: maxAged} {
-		if got := (&overview{Waiting: waiting}).Sampled(); got != want {
-			t.Errorf("%d gates wait: %d are looked at, want %d", waiting, got, want)
+func TestBarsAreTheWhole(t *testing.T) {
+	var all []counter.NameSum
+	for i := range 30 {
+		all = append(all, counter.NameSum{Name: fmt.Sprint(i), Counts: counter.Sum{CostUSD: float64(30 - i)}})
+	}
+	bars, sum := costBars(all, func(name string) string { return name }), 0.0
+	for _, b := range bars {
+		sum += b.Sum.CostUSD
+	}
+	if len(bars) != maxCostBars || sum != 30*31/2 || bars[0].Name != "0" || bars[maxCostBars-1].Name != "all others" ||
+		bars[maxCostBars-1].Width != "100.00%" {
+		t.Errorf("%+v add up to %f", bars, sum)
+	}
+	if bars := costBars([]counter.NameSum{{Name: "free"}}, strings.ToUpper); len(bars) != 0 {
+		t.Errorf("%+v", bars)
+	}
+}
+
+func TestMoneyHasItsCents(t *testing.T) {
+	for usd, want := range map[float64]string{
+		0: "$0.00", 0.0012: "$0.0012", 1.005: "$1.00", 9999.99: "$9999.99", 12345.678: "$12,345.68", 1e6 + 0.05: "$1,000,000.05",
+	} {
+		if got := money(usd); got != want {
+			t.Errorf("%f is %s, want %s", usd, got, want)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html"
 	"html/template"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -141,7 +142,8 @@ func money(usd float64) string {
 	case usd < 0.01:
 		return fmt.Sprintf("$%.4f", usd)
 	case usd >= 10_000:
-		return "$" + num(int64(usd))
+		cents := int64(math.Round(usd * 100))
+		return "$" + num(cents/100) + fmt.Sprintf(".%02d", cents%100)
 	}
 	return fmt.Sprintf("$%.2f", usd)
 }

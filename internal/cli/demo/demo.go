@@ -33,6 +33,7 @@ import (
 	"signalbox/internal/cli/command"
 	"signalbox/internal/cli/output"
 	"signalbox/internal/cli/task"
+	"signalbox/internal/counter"
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
 	"signalbox/internal/mail/mailbox"
@@ -153,12 +154,12 @@ func (d *story) play(ctx context.Context, once bool) error {
 	}
 	// All pending gates of the server, also those of other agents: it is the number that
 	// the user will see in the dashboard.
-	var page gate.GatePage
-	if err := d.api.Call(ctx, api.Get("/ops/gates?status=pending&limit=100"), &page); err != nil {
+	var counted counter.Report
+	if err := d.api.Call(ctx, api.Get("/ops/counters?by=day"), &counted); err != nil {
 		return err
 	}
 	d.Out.Print("\n%s for you, after %.1f s. Decide at %s or with `signalbox gates watch`.",
-		output.GatesWait(len(page.Gates)), time.Since(began).Seconds(), d.api.Base+address.Dashboard.At())
+		output.GatesWait(int(counted.Total.Gates.Waiting)), time.Since(began).Seconds(), d.api.Base+address.Dashboard.At())
 	if once {
 		return nil
 	}

@@ -113,7 +113,7 @@ func GatesWait(n int) string {
 	if n == 1 {
 		return "1 gate waits"
 	}
-	return fmt.Sprintf("%d gates wait", n)
+	return Thousands(int64(n)) + " gates wait"
 }
 
 // Sentence begins a text with a capital letter.

@@ -1,6 +1,7 @@
 package screen
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/roster"
 	"signalbox/internal/run"
+	"signalbox/internal/server"
 	"signalbox/internal/show"
 )
 
@@ -48,6 +50,7 @@ type top struct {
 // overview is everything that one refresh reads. It is used only if all parts arrived.
 type overview struct {
 	counters counter.Report
+	status   server.Status
 	gates    gate.GatePage
 	agents   roster.AgentPage
 	runs     run.Page
@@ -72,7 +75,8 @@ func (t *top) ask() call {
 func (t *top) read() any {
 	o := &overview{}
 	for path, answer := range map[string]any{
-		"/ops/counters": &o.counters, "/ops/gates?status=pending&limit=100": &o.gates, "/ops/agents?limit=1000": &o.agents,
+		"/ops/counters": &o.counters, "/ops/status": &o.status,
+		"/ops/gates?status=pending&limit=8": &o.gates, "/ops/agents?limit=1000": &o.agents,
 		"/runs?status=running&limit=20": &o.runs, "/ops/ledger?newest=1&limit=60": &o.entries,
 	} {
 		if err := t.api.Call(t.ctx, api.Get(path), answer); err != nil {
@@ -130,7 +134,7 @@ func (t *top) draw(width, height int) []string {
 	if t.width >= sideBySideFrom {
 		left = t.width * 3 / 5
 	}
-	main := slices.Concat(t.waits(left), t.costs(left), t.news(left))
+	main := slices.Concat(t.waits(left), t.costs(left), t.models(left), t.news(left))
 	room := height - len(lines) - 1
 	if left == t.width {
 		lines = append(lines, fill(main, t.width, room)...)
@@ -147,21 +151,12 @@ func (t *top) draw(width, height int) []string {
 	return append(lines, foot)
 }
 
-// numbers are the counters of today, which is the last day of the report, in UTC.
+// numbers are the counters of today, in UTC, and what there is now: counted by the server, since a list is a page.
 func (t *top) numbers() []string {
-	today := counter.Sum{}
-	if days := t.seen.counters.Days; len(days) > 0 {
-		today = days[len(days)-1].Counts
-	}
-	waits := fmt.Sprint(len(t.seen.gates.Gates))
+	now, today := t.seen.status.Now, t.seen.counters.Today()
+	waits := output.Thousands(t.seen.counters.Total.Gates.Waiting)
 	if at := t.seen.counters.OldestWaiting; at != nil {
 		waits += faint.of(" oldest " + output.Since(*at))
-	}
-	online := 0
-	for _, g := range t.seen.agents.Agents {
-		if g.Online {
-			online++
-		}
 	}
 	// Name and value are two rows of one cell; the zero byte separates them until they
 	// are laid out.
@@ -171,11 +166,13 @@ func (t *top) numbers() []string {
 	cells := []string{
 		cell("gates waiting", waits), cell("cost today", fmt.Sprintf("$%.2f", today.CostUSD)),
 		cell("tokens today", output.Thousands(today.InputTokens+today.OutputTokens)),
-		cell("agents online", fmt.Sprintf("%d of %d", online, len(t.seen.agents.Agents))),
+		cell("agents online", output.Thousands(now.AgentsOnline)+" of "+output.Thousands(now.Agents)),
 		cell("approved today", output.Thousands(today.Gates.Approved)),
 		cell("rejected today", output.Thousands(today.Gates.Rejected)),
 		cell("runs today", fmt.Sprintf("%s done, %s failed", output.Thousands(today.Runs.Completed),
-			output.Thousands(today.Runs.Failed))), cell("agent CLIs running", fmt.Sprint(len(t.seen.runs.Runs))),
+			output.Thousands(today.Runs.Failed))), cell("agent CLIs running", output.Thousands(now.RunsRunning)),
+		cell("model calls today", output.Thousands(today.Calls)), cell("blocked today", output.Thousands(today.Blocks)),
+		cell("expired today", output.Thousands(today.Gates.Expired)), cell("alarms", output.Thousands(now.AlarmsOpen)),
 	}
 	var lines []string
 	for row := range slices.Chunk(cells, 4) {
@@ -194,10 +191,13 @@ func (t *top) numbers() []string {
 // first.
 func (t *top) waits(width int) []string {
 	lines := []string{bold.of(" Waiting")}
-	for _, g := range t.seen.gates.Gates[:min(len(t.seen.gates.Gates), 8)] {
+	for _, g := range t.seen.gates.Gates {
 		lines = append(lines,
 			spread(fmt.Sprintf(" %s %s  %s", riskMark(g.Risk), show.Text(g.Agent), show.Text(g.Title)),
 				faint.of(output.Since(g.OpenedAt)), width))
+	}
+	if more := t.seen.counters.Total.Gates.Waiting - int64(len(t.seen.gates.Gates)); more > 0 {
+		lines = append(lines, faint.of(" and "+output.Thousands(more)+" more"))
 	}
 	if len(t.seen.gates.Gates) == 0 {
 		lines = append(lines, faint.of(" Nothing waits for a decision."))
@@ -224,6 +224,21 @@ func (t *top) costs(width int) []string {
 	}
 	return []string{spread(bold.of(" Cost by day"),
 		faint.of(fmt.Sprintf("$%.2f in %s", total, output.Count(len(days), "day"))), width), " " + blue.of(bars.String()), ""}
+}
+
+// models shows what models cost in the days of the report, the dearest first.
+func (t *top) models(width int) []string {
+	lines := []string{bold.of(" Cost by model")}
+	for _, m := range t.seen.counters.Models {
+		if m.Counts.CostUSD > 0 && len(lines) <= 4 {
+			lines = append(lines, spread(" "+show.Text(cmp.Or(m.Name, "no model named")),
+				fmt.Sprintf("$%.2f", m.Counts.CostUSD), width))
+		}
+	}
+	if len(lines) == 1 {
+		return nil
+	}
+	return append(lines, "")
 }
 
 // people lists agents, those online first and then by name, so that rows do not jump,

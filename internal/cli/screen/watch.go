@@ -9,6 +9,7 @@ import (
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
 	"signalbox/internal/cli/output"
+	"signalbox/internal/counter"
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
 	"signalbox/internal/show"
@@ -51,7 +52,7 @@ type watch struct {
 	shown  []int  // those that the search lets through
 	at     string // the id of the gate under the cursor
 	scroll int
-	more   bool
+	waits  int64 // how many wait, of which gates are the first
 
 	open   reading // what is on the screen
 	asking string  // approve, confirm, reject or search while somebody types
@@ -75,8 +76,9 @@ type step struct{ number, text string }
 
 // gatesRead is the result of reading the inbox.
 type gatesRead struct {
-	page gate.GatePage
-	err  error
+	page  gate.GatePage
+	waits int64
+	err   error
 }
 
 // voted is the result of a vote.
@@ -86,11 +88,16 @@ type voted struct {
 	err  error
 }
 
-// read reads the pending gates, at most 500. It runs beside the screen and touches no
+// read reads the pending gates, at most 500, and counts them all. It runs beside the screen and touches no
 // field but api and ctx.
 func (w *watch) read() any {
 	var r gatesRead
 	r.err = w.api.Call(w.ctx, api.Get("/ops/gates?status=pending&limit=500"), &r.page)
+	if r.waits = int64(len(r.page.Gates)); r.err == nil && r.page.Next != "" {
+		var counted counter.Report
+		r.err = w.api.Call(w.ctx, api.Get("/ops/counters?by=day"), &counted)
+		r.waits = max(r.waits, counted.Total.Gates.Waiting)
+	}
 	return r
 }
 
@@ -120,7 +127,7 @@ func (w *watch) refresh(r gatesRead) {
 		w.away = r.err.Error()
 		return
 	}
-	w.away, w.ready, w.gates, w.more = "", true, r.page.Gates, r.page.Next != ""
+	w.away, w.ready, w.gates, w.waits = "", true, r.page.Gates, r.waits
 	w.filter()
 }
 

@@ -63,10 +63,7 @@ func (w *watch) head(width int) string {
 	if w.away != "" {
 		state = danger.of("○ away ")
 	}
-	title := " Signalbox   " + output.GatesWait(len(w.gates))
-	if w.more {
-		title = " Signalbox   more than " + output.GatesWait(len(w.gates))
-	}
+	title := " Signalbox   " + output.GatesWait(int(w.waits))
 	if w.search != "" {
 		title += "   /" + show.Text(w.search)
 	}

@@ -110,6 +110,7 @@ func New(t testing.TB, address string, on On) *Node {
 func (c *Node) Counters() *counter.Counters {
 	return counter.New(counter.Options{
 		DB: c.DB, Ledger: c.Ledger, Roster: c.Roster, Gates: c.Gates, Now: c.Now, Log: c.Log, Readers: c.on.Counters,
+		Decisions: c.on.Readers,
 	})
 }
 

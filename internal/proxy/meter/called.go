@@ -126,23 +126,28 @@ func (c *Calls) facts() (facts []rulebook.Fact) {
 	return facts
 }
 
-// Counters count tokens and cost per agent, deck and day. A call whose model has no price counts as
-// one of unknown cost. A batch counts when its results are fetched.
-func Counters() map[string]counter.Reader {
-	return map[string]counter.Reader{KindCalled: func(e *ledger.Entry) (*counter.Count, error) {
+// Counters count calls, tokens and cost by model and by the rule that let the call pass. A call whose model has no price
+// counts as one of unknown cost. A batch counts when its results are fetched.
+func Counters(protocol string) map[string]counter.Reader {
+	return map[string]counter.Reader{KindCalled: func(e *ledger.Entry) ([]counter.Count, error) {
 		c, err := readCalls(e)
-		if err != nil || len(c.Calls) == 0 {
+		if err != nil {
 			return nil, err
 		}
-		out := &counter.Count{Project: c.Project, Agent: c.Agent}
+		all := counter.PerModel{Project: c.Project, Agent: c.Agent, Protocol: protocol}
 		for _, one := range c.Calls {
-			out.InputTokens += one.InputTokens()
-			out.OutputTokens += one.OutputTokens()
-			out.CostNano += one.Nanos
-			if one.unpriced() {
-				out.CostUnknown++
+			n := counter.Counts{
+				Calls: 1, InputTokens: one.InputTokens(), OutputTokens: one.OutputTokens(), CacheRead: one.CacheRead,
+				CacheWrite: one.CacheWrite + one.CacheWrite1h, CostNano: one.Nanos,
 			}
+			if one.unpriced() {
+				n.CostUnknown = 1
+			}
+			if one.Estimated {
+				n.Estimated = 1
+			}
+			all.Of(one.Model, one.Rule).Add(&n)
 		}
-		return out, nil
+		return all.Counts(), nil
 	}}
 }
