@@ -7,9 +7,9 @@ import (
 	"signalbox/internal/rulebook"
 )
 
-// Counters count runs that have ended, the tokens of the whole run, and the cost of
-// every event. Cost is added as it arises, so that rules and dashboards see a run that
-// is still going on.
+// Counters count runs that have ended, and the tokens and the cost of every event, as they arise: rules and dashboards see
+// a run that is still going on, and one that is stopped keeps what it had used. Calls of metered runs are the proxy's to
+// count.
 func Counters() map[string]counter.Reader {
 	return map[string]counter.Reader{kindStarted: countReported, kindActed: countReported, kindCompleted: countReported}
 }
@@ -44,13 +44,9 @@ func countReported(e *ledger.Entry) (*counter.Count, error) {
 	}
 	c := &counter.Count{}
 	c.CostNano = b.Spent.Nanos
-	if b.Status != "" { // the last event tells what the whole run used
-		t := b.Usage.Apart()
-		c.InputTokens, c.OutputTokens = t.Input+t.CacheRead+t.CacheWrite, t.Output
-		// Neither the CLI nor the price table knew a price.
-		if b.Usage.CostUSD == nil && t.Input+t.Output > 0 && b.Spent.Nanos == 0 {
-			c.CostUnknown = 1
-		}
+	c.InputTokens, c.OutputTokens = b.Spent.apart(b.Usage)
+	if b.Unpriced {
+		c.CostUnknown = 1
 	}
 	switch b.Status {
 	case Done:

@@ -122,6 +122,7 @@ func (o *opencodeStream) tool(s *Stream, part value) {
 func (o *opencodeStream) step(s *Stream, part value) {
 	o.stepped = true
 	s.usage.Turns++
+	s.usage.Calls++
 	// A cost of 0 is left out, so that the price table is asked (RUN-31).
 	if cost, ok := part.get("cost").number(); ok && cost > 0 {
 		if s.usage.CostUSD != nil {
@@ -137,7 +138,7 @@ func (o *opencodeStream) step(s *Stream, part value) {
 	t.CacheRead, _ = tokens.get("cache").get("read").integer()
 	t.CacheWrite, _ = tokens.get("cache").get("write").integer()
 	if t != (Tokens{}) {
-		s.addTokens(t)
+		s.addTokens("", t)
 	}
 	if part.get("reason").is("stop") {
 		s.complete(true, o.failed, "")

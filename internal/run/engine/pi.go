@@ -165,8 +165,9 @@ func (p *piStream) message(s *Stream, message value) {
 		t.Output, _ = usage.get("output").integer()
 		t.CacheRead, _ = usage.get("cacheRead").integer()
 		t.CacheWrite, _ = usage.get("cacheWrite").integer()
-		s.addTokens(t)
+		s.addTokens("", t)
 		s.usage.Turns++
+		s.usage.Calls++
 	}
 	if cost, ok := usage.get("cost").get("total").number(); ok {
 		if s.usage.CostUSD != nil {
