@@ -14,6 +14,7 @@ func claude() *Engine {
 	return &Engine{
 		Name:  "claude",
 		needs: []string{"ANTHROPIC_*", "CLAUDE_*"},
+		costs: true,
 		meter: &Meter{
 			Provider: "anthropic", Key: "ANTHROPIC_API_KEY", Token: "ANTHROPIC_AUTH_TOKEN", Base: "ANTHROPIC_BASE_URL",
 			Headers: "ANTHROPIC_CUSTOM_HEADERS",

@@ -64,6 +64,7 @@ type Engine struct {
 	env      []string
 	needs    []string // the names of its variables, see Listed
 	meter    *Meter   // how its calls of models can be led through the proxy, nil if they cannot
+	costs    bool     // it says what each call costs, or stops by itself at a cost
 	late     string   // why a budget cannot be kept by what it writes, "" if it can
 	guard    func(dir string, hook func(name string) string) ([]string, error)
 	// unguarded is why there is no guard, where the CLI has hooks all the same.

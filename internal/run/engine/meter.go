@@ -29,6 +29,9 @@ func (e *Engine) Meter() *Meter { return e.meter }
 // Late is why a budget cannot be kept by what the engine writes, "" if it says what it has used after each call of a model.
 func (e *Engine) Late() string { return e.late }
 
+// Costs reports whether a budget in dollars holds without a server: the engine says what each call costs, or stops by itself.
+func (e *Engine) Costs() bool { return e.costs }
+
 // proxyPath is where the model proxy is below the address of a server.
 const proxyPath = "/v1/proxy"
 

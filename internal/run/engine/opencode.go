@@ -8,7 +8,8 @@ import (
 // opencode is the OpenCode CLI.
 func opencode() *Engine {
 	return &Engine{
-		Name: "opencode",
+		Name:  "opencode",
+		costs: true,
 		needs: append([]string{"OPENCODE_*"},
 			providerVariables...), label: "opencode", title: "opencode", Install: "npm install -g opencode-ai",
 		args:    opencodeArgs,

@@ -10,7 +10,8 @@ import (
 // pi is the pi coding agent. CI and NO_COLOR keep it from drawing on its output.
 func pi() *Engine {
 	return &Engine{
-		Name: "pi",
+		Name:  "pi",
+		costs: true,
 		needs: append([]string{"PI_*"},
 			providerVariables...), label: "pi", title: "pi", Install: "npm install -g @mariozechner/pi-coding-agent",
 		args: piArgs, env: []string{"NO_COLOR=1", "CI=1"},
