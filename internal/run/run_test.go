@@ -15,6 +15,7 @@ import (
 	"signalbox/internal/gate/gatetest"
 	"signalbox/internal/ledger/ledgertest"
 	"signalbox/internal/price"
+	"signalbox/internal/protocol"
 	"signalbox/internal/roster"
 	"signalbox/internal/run"
 	"signalbox/internal/run/engine"
@@ -31,6 +32,8 @@ type node struct {
 	runs   *run.Runs
 	gates  *gate.Gates
 	prices *price.Prices
+	core   protocol.Core
+	agent  string // the id of an agent, once addAgent has made one
 }
 
 func start(t testing.TB, address string, options ...func(*run.Options)) *node {
@@ -40,7 +43,7 @@ func start(t testing.TB, address string, options ...func(*run.Options)) *node {
 	for _, option := range options {
 		option(&o)
 	}
-	n := &node{base, run.New(core, o), core.Gates, core.Prices}
+	n := &node{base, run.New(core, o), core.Gates, core.Prices, core, ""}
 	n.Run(n.prices.Run)
 	n.Run(n.runs.Run)
 	return n
