@@ -7,8 +7,9 @@ import (
 	"signalbox/internal/rulebook"
 )
 
-// Counters count runs that have ended, and the tokens and the cost that every event added: rules and dashboards see a
-// run that is still going on, and one that is stopped keeps what it had used.
+// Counters count runs that have ended, and the tokens and the cost of every event, as they arise: rules and dashboards see
+// a run that is still going on, and one that is stopped keeps what it had used. Calls of metered runs are the proxy's to
+// count.
 func Counters() map[string]counter.Reader {
 	return map[string]counter.Reader{kindStarted: countReported, kindActed: countReported, kindCompleted: countReported}
 }
@@ -28,7 +29,7 @@ func readCounts(e *ledger.Entry) (reading rulebook.Reading, err error) {
 	} {
 		if n > 0 {
 			reading.Facts = append(reading.Facts, rulebook.Fact{What: what, N: n, Belongs: rulebook.Belongs{
-				Agent: b.Counts.Agent, User: b.User, Session: b.Counts.Session, Tier: policy.Background,
+				Agent: b.Counts.Agent, User: b.User, Session: b.Counts.Session, Tier: policy.Background, Run: e.Subject,
 			}})
 		}
 	}
@@ -46,14 +47,8 @@ func countReported(e *ledger.Entry) ([]counter.Count, error) {
 		c.Agent = b.Counts.Agent
 	}
 	c.CostNano = b.Spent.Nanos
-	// An event adds to the sum of all tokens; how much of it the model wrote is told by what the whole run used.
-	t := b.Usage.Apart()
-	if all := b.Usage.Budgeted(); all > 0 {
-		c.OutputTokens = int64(float64(b.Spent.Tokens) * float64(t.Output) / float64(all))
-	}
-	c.InputTokens = b.Spent.Tokens - c.OutputTokens
-	// Neither the CLI nor the price table knew a price.
-	if b.Status != "" && b.Usage.CostUSD == nil && t.Input+t.Output > 0 && b.Spent.Nanos == 0 {
+	c.InputTokens, c.OutputTokens = b.Spent.apart(b.Usage)
+	if b.Unpriced {
 		c.CostUnknown = 1
 	}
 	switch b.Status {

@@ -59,6 +59,11 @@ func (s *Runs) Routes() []wire.Route {
 			Query: []wire.Param{wait}, Request: Pulse{}, Answer: Orders{}, Handle: wire.Take(http.StatusOK, 1<<16, s.pulse),
 		},
 		{
+			Method: "POST", Path: "/runs/{id}/access",
+			Summary: "A key for the calls of models of a run that goes through the model proxy, good for an hour",
+			Auth:    wire.Operator, Answer: Access{}, Handle: wire.Answer(http.StatusOK, s.access),
+		},
+		{
 			Method: "POST", Path: "/runs/{id}/cancel", Summary: "Tell a run to stop", Auth: wire.Operator,
 			Request: CancelRequest{}, Answer: Run{}, Handle: wire.Take(http.StatusOK, 1<<16, s.cancel),
 		},

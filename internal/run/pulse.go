@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/run/engine"
@@ -43,8 +45,8 @@ func (s *Runs) Beat(ctx context.Context, run string, p Pulse) (Orders, error) {
 	}
 	err = s.ending.Await(ctx, run, func(ctx context.Context) (bool, error) {
 		r, err := s.Get(ctx, run)
-		o.Events, o.Stop, o.Ended = r.Events, r.Stop, r.Status != Running
-		return !o.Held || o.Stop != "" || o.Ended, err
+		o.Events, o.Stop, o.Ended, o.Calls = r.Events, r.Stop, r.Status != Running, r.Calls
+		return !o.Held || o.Stop != "" || o.Ended || p.Calls > 0 && r.Calls >= p.Calls, err
 	})
 	if err == nil && p.Handoff && !o.Ended {
 		o.Handoff, err = s.handed(alive, r)
@@ -98,9 +100,17 @@ func (s *Runs) release(ctx context.Context, run string) error {
 	})
 }
 
-// Run completes runs whose supervisor went silent, on one node at a time, until ctx
-// ends.
+// Run completes runs whose supervisor went silent, and counts what the proxy carries for runs, on one node at a time,
+// until ctx ends.
 func (s *Runs) Run(ctx context.Context) error {
+	var all errgroup.Group
+	all.Go(func() error { return s.core.Ledger.Consume(ctx, "runs.metered", isCalled, s.meterCalls) })
+	all.Go(func() error { return s.completeSilent(ctx) })
+	return all.Wait()
+}
+
+// completeSilent completes runs whose supervisor went silent.
+func (s *Runs) completeSilent(ctx context.Context) error {
 	return s.core.Ledger.Hold(ctx, "runs", func(ctx context.Context) error {
 		// RUN-35: after a start, supervisors get two leases to come back. They could not reach
 		// a server that was down, and are not to blame for it.

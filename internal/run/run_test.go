@@ -14,6 +14,8 @@ import (
 	"signalbox/internal/gate"
 	"signalbox/internal/gate/gatetest"
 	"signalbox/internal/ledger/ledgertest"
+	"signalbox/internal/price"
+	"signalbox/internal/protocol"
 	"signalbox/internal/roster"
 	"signalbox/internal/run"
 	"signalbox/internal/run/engine"
@@ -27,8 +29,11 @@ var operator = roster.Identity{ID: "operator_1", Kind: roster.HolderOperator, Na
 // node is a process that records runs.
 type node struct {
 	*ledgertest.Node
-	runs  *run.Runs
-	gates *gate.Gates
+	runs   *run.Runs
+	gates  *gate.Gates
+	prices *price.Prices
+	core   protocol.Core
+	agent  string // the id of an agent, once addAgent has made one
 }
 
 func start(t testing.TB, address string, options ...func(*run.Options)) *node {
@@ -38,7 +43,8 @@ func start(t testing.TB, address string, options ...func(*run.Options)) *node {
 	for _, option := range options {
 		option(&o)
 	}
-	n := &node{base, run.New(core, o), core.Gates}
+	n := &node{base, run.New(core, o), core.Gates, core.Prices, core, ""}
+	n.Run(n.prices.Run)
 	n.Run(n.runs.Run)
 	return n
 }
@@ -187,6 +193,7 @@ func TestBudgetsStopRunsAndAreDurable(t *testing.T) {
 			o.Daily = run.Budget{Tokens: 1000, USD: 5}
 		}
 		n := start(t, address, limits)
+		n.price("m", 1000) // 0.1 cent a token
 		a := n.open(run.Request{Budget: run.Budget{Tokens: 300}})
 		if o := n.must(n.report(a.ID, 1, 200, started, acted)); o.Stop != "" {
 			t.Errorf("too early: %+v", o)

@@ -15,10 +15,8 @@ import (
 	"signalbox/internal/handoff"
 	"signalbox/internal/id"
 	"signalbox/internal/ledger"
-	"signalbox/internal/price"
 	"signalbox/internal/protocol"
 	"signalbox/internal/roster"
-	"signalbox/internal/run/engine"
 	"signalbox/internal/wire"
 )
 
@@ -48,6 +46,10 @@ type Options struct {
 	Lease time.Duration
 	// AgentOf is the id of the agent that a run is counted for, "" if there is none.
 	AgentOf func(ctx context.Context, r Run) string
+	// Vault reports whether the model proxy has a key of a provider for a workspace. nil means that there is no proxy.
+	Vault func(ctx context.Context, workspace, provider string) bool
+	// Addresses are those under which this server can be reached, for the environment of runs that it starts.
+	Addresses []string
 	// HooksOf is the agent as which the hooks of a run ask that names an agent, or, with "", of one that the server starts.
 	// nil hands on nothing.
 	HooksOf func(ctx context.Context, workspace, named string) (roster.Identity, error)
@@ -69,7 +71,7 @@ func New(core protocol.Core, o Options) *Runs {
 	// Waiters are woken by the entries that a supervisor waits for, on whichever node they
 	// were written.
 	ending := func(e *ledger.Entry) string {
-		if e.Kind == kindStopped || e.Kind == kindCompleted {
+		if e.Kind == kindStopped || e.Kind == kindCompleted || e.Kind == kindMetered {
 			return e.Subject
 		}
 		return ""
@@ -98,6 +100,9 @@ func (s *Runs) Open(ctx context.Context, who roster.Identity, n Request) (Run, e
 	}
 	b.Budget = b.Budget.within(s.Budget)
 	workspace, run := cmp.Or(who.Workspace, roster.DefaultWorkspace), id.New(prefix)
+	if b, err = s.checkBudget(ctx, workspace, n, b); err != nil {
+		return Run{}, err
+	}
 	if b.Of, err = s.onBehalf(ctx, workspace, n); err != nil {
 		return Run{}, err
 	}
@@ -184,8 +189,9 @@ func (s *Runs) today(tx *ledger.Tx, workspace string, now time.Time) (d spent, e
 // findRow reads the row of a run inside a write.
 func findRow(tx *ledger.Tx, run string) (r row, err error) {
 	err = tx.QueryRow("SELECT workspace, engine, thread, status, stop, events, tokens, nanos, "+
-		"max_tokens, max_nanos FROM run WHERE id = $1", []any{run},
-		&r.workspace, &r.engine, &r.thread, &r.status, &r.stop, &r.events, &r.tokens, &r.nanos, &r.maxTokens, &r.maxNanos)
+		"max_tokens, max_nanos, meter, calls, called, said_tokens, said_nanos FROM run WHERE id = $1", []any{run},
+		&r.workspace, &r.engine, &r.thread, &r.status, &r.stop, &r.events, &r.tokens, &r.nanos, &r.maxTokens, &r.maxNanos,
+		&r.meter, &r.calls, &r.called, &r.said.Tokens, &r.said.Nanos)
 	if errors.Is(err, sql.ErrNoRows) {
 		return r, noRun(run)
 	}
@@ -283,9 +289,6 @@ func (s *Runs) append(tx *ledger.Tx, by reporter, run string, r row, from int64,
 		body.Of = by.of
 		r.events++
 		body.N = r.events
-		body.Spent = r.addUsage(body.Usage, s.cost(e.model, body.Usage))
-		today.Tokens += body.Spent.Tokens
-		today.Nanos += body.Spent.Nanos
 		// The session is stored when it becomes known or changes, and not with every event.
 		if body.Session == r.thread {
 			body.Session = ""
@@ -295,7 +298,12 @@ func (s *Runs) append(tx *ledger.Tx, by reporter, run string, r row, from int64,
 		if body.Status != "" {
 			r.status = body.Status
 		}
-		if acts := e.acts && by.actions; by.agent != "" && (acts || body.Spent != (spent{})) {
+		if err := s.count(tx, run, &r, &body); err != nil {
+			return Orders{}, err
+		}
+		today.Tokens += body.Spent.Tokens
+		today.Nanos += body.Spent.Nanos
+		if acts := e.acts && by.actions; by.agent != "" && (acts || !body.Spent.isZero()) {
 			body.Counts = &counted{Agent: by.agent, Session: r.thread}
 			if acts {
 				body.Counts.Actions = 1
@@ -316,14 +324,18 @@ func (s *Runs) append(tx *ledger.Tx, by reporter, run string, r row, from int64,
 			return Orders{}, err
 		}
 	}
+	s.stopAtBudget(tx, run, &r, today, by.of)
+	return Orders{Events: r.events, Stop: r.stop, Ended: r.status != Running}, nil
+}
+
+// stopAtBudget orders a run to stop that has used up its budget, or that of the day.
+func (s *Runs) stopAtBudget(tx *ledger.Tx, run string, r *row, today spent, of behalf.Of) {
 	if reason := r.overBudget(today, s.Daily); reason != "" && r.stop == "" && r.status == Running {
 		r.stop = reason
 		tx.Append(ledger.Event{
-			Workspace: r.workspace, Kind: kindStopped, Actor: "system", Subject: run, Trace: run,
-			Body: stopped{by.of, reason},
+			Workspace: r.workspace, Kind: kindStopped, Actor: "system", Subject: run, Trace: run, Body: stopped{of, reason},
 		})
 	}
-	return Orders{Events: r.events, Stop: r.stop, Ended: r.status != Running}, nil
 }
 
 // raiseUnasked tells people of a supervised run whose agent went past its hooks.
@@ -334,18 +346,6 @@ func raiseUnasked(tx *ledger.Tx, by reporter, run string, r *row, why string) er
 		Detail: fmt.Sprintf("Run %s of %s, session %s: %s. Look at what it did, and whether its CLI still asks its hooks.",
 			run, r.engine, r.thread, why),
 	})
-}
-
-// cost is what a run has cost so far, in nano-dollars: what the CLI says, or else the
-// price table (RUN-31).
-func (s *Runs) cost(model string, u engine.Usage) int64 {
-	if u.CostUSD != nil {
-		return nanos(min(max(*u.CostUSD, 0), maxUSD))
-	}
-	t := u.Apart()
-	return s.core.Prices.Cost("", model, price.Usage{
-		Input: t.Input, Output: t.Output, CacheRead: t.CacheRead, CacheWrite: t.CacheWrite,
-	}).Nanos
 }
 
 // Cancel orders a run to stop. The supervisor hears it with its next report or pulse,

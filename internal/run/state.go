@@ -17,14 +17,18 @@ type row struct {
 	status                          Status
 	events, tokens, nanos           int64
 	maxTokens, maxNanos             int64
+	meter                           string // the agent whose calls through the proxy are the run's, "" if none are
+	calls                           int64  // of models: what the proxy has seen, or what the CLI says
+	called                          int64  // the last entry of the proxy that was counted
+	said                            said   // by the CLI of a metered run
+	counted                         tally  // nil until it is read
 }
 
 // read is an event of a report that was checked, with the kind of its entry.
 type read struct {
-	kind  string
-	body  reported
-	model string
-	acts  bool // the agent begins to do something
+	kind string
+	body reported
+	acts bool // the agent begins to do something
 	// unasked is the error of a run whose agent has done something that nobody was asked about.
 	unasked string
 }
@@ -38,8 +42,8 @@ func readEvent(e Entry) (read, error) {
 			`An event should be an object with the members of its type, such as {"type":"started","engine":"amp",…}.`).
 			About("events")
 	}
-	e.Usage.Tokens = bounded(e.Usage.Tokens)
-	r := read{body: reported{Event: e.Event, Usage: e.Usage}, model: e.Usage.Model}
+	e.Usage = boundUsage(e.Usage)
+	r := read{body: reported{Event: e.Event, Usage: e.Usage}}
 	if event.Resume != nil && !strings.ContainsRune(event.Resume.Value, 0) { // which no database looks up
 		r.body.Session = event.Resume.Value
 	}
@@ -72,30 +76,15 @@ func readEvent(e Entry) (read, error) {
 // supervisor sends.
 const maxTokens = 1e12
 
-// bounded limits each count to between 0 and maxTokens.
-func bounded(t engine.Tokens) engine.Tokens {
-	for _, n := range []*int64{&t.Input, &t.Output, &t.CacheRead, &t.CacheWrite, &t.Reasoning} {
-		*n = min(max(*n, 0), maxTokens)
-	}
-	return t
-}
-
-// addUsage is what an event adds to what the run has used. Totals never fall (RUN-30): an
-// engine that starts counting again has given nothing back.
-func (r *row) addUsage(u engine.Usage, nanos int64) spent {
-	s := spent{Tokens: max(0, u.Budgeted()-r.tokens), Nanos: max(0, nanos-r.nanos)}
-	r.tokens += s.Tokens
-	r.nanos += s.Nanos
-	return s
-}
-
 // overBudget says why a run that has used so much must stop, "" if it may go on.
 func (r *row) overBudget(day spent, daily Budget) string {
+	// A CLI that says more than the proxy has seen has made calls past it.
+	tokens, cost := max(r.tokens, r.said.Tokens), max(r.nanos, r.said.Nanos)
 	switch {
-	case r.maxTokens > 0 && r.tokens >= r.maxTokens:
-		return fmt.Sprintf("the run has used %d tokens, and its budget is %d", r.tokens, r.maxTokens)
-	case r.maxNanos > 0 && r.nanos >= r.maxNanos:
-		return fmt.Sprintf("the run has cost $%.4f, and its budget is $%.4f", dollars(r.nanos), dollars(r.maxNanos))
+	case r.maxTokens > 0 && tokens >= r.maxTokens:
+		return fmt.Sprintf("the run has used %d tokens, and its budget is %d", tokens, r.maxTokens)
+	case r.maxNanos > 0 && cost >= r.maxNanos:
+		return fmt.Sprintf("the run has cost $%.4f, and its budget is $%.4f", dollars(cost), dollars(r.maxNanos))
 	}
 	return spentDay(day, daily)
 }

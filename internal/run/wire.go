@@ -49,6 +49,12 @@ type Request struct {
 	// Recorded says that the caller runs the CLI and reports. Without it the server starts
 	// a supervisor.
 	Recorded bool `json:"recorded,omitempty" example:"true"`
+	// Metered is proxy if the caller leads the run's calls of models through the model proxy, which counts them; the header
+	// X-Amp-Run has to name the run. MeterAgent is the agent whose calls they are: a name or an id, that of Agent if absent.
+	Metered    string `json:"metered,omitempty"`
+	MeterAgent string `json:"meter_agent,omitempty"`
+	// Keyed says that the caller has the provider's key. Without it, the proxy needs one in its vault.
+	Keyed bool `json:"keyed,omitempty"`
 	// Origin is where the run was asked for and is shown, such as telegram:-100:7. It
 	// cannot be sent over HTTP.
 	Origin string `json:"-"`
@@ -67,7 +73,14 @@ type opened struct {
 	Host       string `json:"host"`
 	Launched   bool   `json:"launched"`
 	Origin     string `json:"origin"`
+	// Metered is by whom the run's calls of models are counted as they happen, Proxy or nobody, and MeterAgent the agent, by
+	// its id, whose calls these are.
+	Metered    string `json:"metered,omitzero"`
+	MeterAgent string `json:"meter_agent,omitzero"`
 }
+
+// Proxy is the value of Metered for a run whose calls of models go through the model proxy.
+const Proxy = "proxy"
 
 // Run is one execution of an agent CLI, as it is shown. Open makes it. It is running
 // until its completed event, which its supervisor reports, or the server if the
@@ -93,9 +106,14 @@ type Run struct {
 	Events     int64      `json:"events"`
 	Tokens     int64      `json:"tokens"`
 	CostUSD    float64    `json:"cost_usd"`
-	OpenedBy   string     `json:"opened_by"`
-	Origin     string     `json:"origin,omitempty"`
-	behalf.Of             // on whose behalf
+	Calls      int64      `json:"calls,omitempty"` // of models, as far as they are known
+	// Metered is proxy if Tokens and CostUSD are those of calls through the model proxy. Said is then what the CLI says.
+	Metered    string  `json:"metered,omitempty"`
+	MeterAgent string  `json:"meter_agent,omitempty"` // the agent, by its id, whose calls these are
+	Said       *Budget `json:"said,omitempty"`
+	OpenedBy   string  `json:"opened_by"`
+	Origin     string  `json:"origin,omitempty"`
+	behalf.Of          // on whose behalf
 	// Handoff is what the run hands on to its hooks: in the answer to the caller that reports the run, and nowhere else.
 	Handoff *handoff.Handed `json:"handoff,omitempty"`
 }
@@ -120,10 +138,11 @@ type Entry struct {
 
 // Orders are what a supervisor hears.
 type Orders struct {
-	Events int64  `json:"events"` // how many are recorded
-	Held   bool   `json:"held"`   // the session that was asked for is the run's
-	Stop   string `json:"stop"`   // why the run is to stop, "" when it may go on
-	Ended  bool   `json:"ended"`  // there is nothing more to report
+	Events int64  `json:"events"`          // how many are recorded
+	Held   bool   `json:"held"`            // the session that was asked for is the run's
+	Stop   string `json:"stop"`            // why the run is to stop, "" when it may go on
+	Ended  bool   `json:"ended"`           // there is nothing more to report
+	Calls  int64  `json:"calls,omitempty"` // how many calls of models are counted
 	// Handoff is what the run hands on to its hooks, for a supervisor that asks for it.
 	Handoff *handoff.Handed `json:"handoff,omitempty"`
 }
@@ -131,6 +150,7 @@ type Orders struct {
 // Pulse is a sign of life of a supervisor.
 type Pulse struct {
 	Thread  string `json:"thread,omitempty"`  // the session to hold, as engine:id
+	Calls   int64  `json:"calls,omitempty"`   // to hear when so many calls of models are counted, and nothing else
 	Handoff bool   `json:"handoff,omitempty"` // to hear what the run hands on
 }
 
@@ -151,9 +171,12 @@ type reported struct {
 	Usage     engine.Usage `json:"usage"`
 	// Spent is what this event added to the totals; applyReported adds it up again when
 	// tables are rebuilt.
-	Spent   spent  `json:"spent"`   // since the event before
-	Session string `json:"session"` // when it became known
-	Status  Status `json:"status"`  // when the run ended
+	Spent spent `json:"spent"` // since the event before
+	// Unpriced says of a run that has ended that it used a model whose price nobody knows.
+	Unpriced bool   `json:"unpriced,omitzero"`
+	Said     *said  `json:"said,omitempty"` // of a metered run, when it has grown
+	Session  string `json:"session"`        // when it became known
+	Status   Status `json:"status"`         // when the run ended
 	// Counts is what rules see of this event in recent, absent if nothing.
 	Counts *counted `json:"counts,omitempty"`
 }
@@ -165,11 +188,17 @@ type counted struct {
 	Actions int    `json:"actions,omitempty"`
 }
 
-// spent is an amount that was used. Dollars are whole nano-dollars, which add up
-// without error.
-type spent struct {
+// said is what the CLI of a metered run says that it has used in all. It is shown and not counted.
+type said struct {
 	Tokens int64 `json:"tokens"`
 	Nanos  int64 `json:"nano_usd"`
+}
+
+// metered is the body of run.metered: calls of a run that the proxy has carried.
+type metered struct {
+	behalf.Of       // that of the run
+	Seq       int64 `json:"seq"` // of the proxy's entry
+	Spent     spent `json:"spent"`
 }
 
 // stopped is the body of run.stopped.
@@ -190,7 +219,7 @@ const (
 func (n Request) opening() (opened, error) {
 	b := opened{
 		Engine: n.Engine, Prompt: n.Prompt, Dir: n.Dir, Model: n.Model, Budget: n.Budget, Supervised: n.Supervised,
-		Host: n.Host, Launched: !n.Recorded, Origin: n.Origin,
+		Host: n.Host, Launched: !n.Recorded, Origin: n.Origin, Metered: n.Metered,
 	}
 	e, err := engine.Find(n.Engine)
 	if err != nil {
@@ -203,6 +232,8 @@ func (n Request) opening() (opened, error) {
 	case n.Dir != "" && !filepath.IsAbs(n.Dir):
 		return b, fault.New(fault.InvalidPayload, "dir should be an absolute path such as /srv/repo, and is %.200q.",
 			n.Dir).About("dir")
+	case n.Metered != "" && n.Metered != Proxy:
+		return b, fault.New(fault.InvalidPayload, "metered should be proxy or absent, and is %.40q.", n.Metered).About("metered")
 	case n.Budget.USD < 0 || n.Budget.Tokens < 0 || n.Budget.USD > maxUSD:
 		return b, fault.New(fault.InvalidPayload, "budget should have usd from 0 to %d and tokens from 0; 0 is no limit.",
 			int64(maxUSD)).About("budget")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,10 +14,12 @@ import (
 	"signalbox/internal/harness"
 	"signalbox/internal/notify/telegram"
 	"signalbox/internal/protocol"
+	"signalbox/internal/proxy"
 	"signalbox/internal/roster"
 	"signalbox/internal/run"
 	"signalbox/internal/run/bridge"
 	"signalbox/internal/run/engine"
+	"signalbox/internal/wire"
 )
 
 // Runs are the settings of runs of agent CLIs: limits, the folders in which they may
@@ -212,6 +215,13 @@ func (s *services) openRuns(core protocol.Core, config *Config) *run.Runs {
 			session, _ := s.harness.Session(ctx, r.Resume, harness.SessionFilter{})
 			return session.AgentID
 		},
+		Vault: func(ctx context.Context, workspace, provider string) bool {
+			all, err := s.proxy.Keys(wire.WithScope(ctx, "")) // a key of all workspaces is one of this
+			return err == nil && slices.ContainsFunc(all.Keys, func(k proxy.ProviderKey) bool {
+				return k.Provider == provider && k.Readable && (k.Workspace == "" || k.Workspace == workspace)
+			})
+		},
+		Addresses: []string{core.BaseURL, "http://" + config.Listen},
 		HooksOf: func(ctx context.Context, workspace, named string) (roster.Identity, error) {
 			if named != "" && named != config.Harness.SocketAgent {
 				return core.Roster.ByID(ctx, workspace, named)

@@ -165,7 +165,7 @@ func TestRunsAreForOperators(t *testing.T) {
 				}
 			}
 		}
-		if tried != 7 {
+		if tried != 8 {
 			t.Errorf("%d calls were tried", tried)
 		}
 	})

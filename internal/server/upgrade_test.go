@@ -41,6 +41,8 @@ var emptyTables = map[string]string{
 	"harness_spool":      "clients of version 0.1 kept none",
 	"harness_spool_step": "clients of version 0.1 kept none",
 	"passkey":            "version 0.1 had none",
+	"run_session":        "version 0.1 did not keep what CLIs report of sessions",
+	"run_usage":          "version 0.1 did not count by model",
 	"policy_layer":       "version 0.1 had the server's policy alone",
 	"task_plan":          "version 0.1 kept no dispatches",
 	"user_login":         "version 0.1 took no tokens of users",

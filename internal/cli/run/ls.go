@@ -77,7 +77,14 @@ func printRun(w output.Printer, r run.Run) {
 	line("prompt", r.Prompt)
 	line("opened", r.OpenedAt.Local().Format(time.DateTime)+" by "+r.OpenedBy)
 	line("for", r.User)
-	line("used", fmt.Sprintf("%s tokens, $%.4f", output.Thousands(r.Tokens), r.CostUSD))
+	used := fmt.Sprintf("%s tokens, $%.4f", output.Thousands(r.Tokens), r.CostUSD)
+	if r.Metered == run.Proxy {
+		used += fmt.Sprintf(" in %s through the proxy", output.Count(int(r.Calls), "call"))
+	}
+	line("used", used)
+	if r.Said != nil {
+		line("says", fmt.Sprintf("%s tokens, $%.4f, which is not counted again", output.Thousands(r.Said.Tokens), r.Said.USD))
+	}
 	line("stop", r.Stop)
 }
 

@@ -106,6 +106,11 @@ func prepare(a *command.App, args []string, f flags, config *server.Config) (*ru
 	if f.supervised && f.unrecorded {
 		return nil, command.Usage("A supervised run is recorded: --supervised and --no-record do not go together.")
 	}
+	if f.unrecorded {
+		if err := unkept(e, f.budget, "with --no-record"); err != nil {
+			return nil, command.Usage("%s", fault.From(err).Message)
+		}
+	}
 	if f.offline && !f.supervised {
 		return nil, command.Usage("--offline goes with --supervised: other runs ask nobody.")
 	}
@@ -133,7 +138,7 @@ func prepare(a *command.App, args []string, f flags, config *server.Config) (*ru
 	limits := process.DefaultLimits()
 	limits.Start = config.Runs.StartTimeout
 	return &runner{
-		App: a, record: !f.unrecorded, budget: f.budget, offline: f.offline,
+		App: a, record: !f.unrecorded, budget: f.budget, offline: f.offline, most: config.Runs.Budget,
 		user: cmp.Or(f.user, os.Getenv(process.UserVariable)), local: localAgent(config),
 		spec: process.Spec{Engine: e, Job: job, Limits: limits},
 	}, nil

@@ -26,6 +26,7 @@ type runner struct {
 	*command.App
 	spec   process.Spec
 	budget run.Budget
+	most   run.Budget // what the configuration allows a run, as far as it is known here
 	// record says that the run is on the server, with opened and server set. Otherwise the
 	// run exists only in this process.
 	record bool
@@ -76,11 +77,11 @@ func (r *runner) open(ctx context.Context) error {
 		// A person waits for this call; a server that hangs counts as one that is away.
 		bounded, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
-		r.opened, err = r.server.Open(bounded, run.Request{
+		r.opened, err = r.server.Open(bounded, r.askMetered(bounded, cl, run.Request{
 			Engine: r.spec.Engine.Name, Prompt: j.Prompt, Dir: j.Dir, Resume: j.Resume.Value, Model: j.Override,
 			Budget: r.budget, Supervised: j.Supervised, Host: host, Recorded: true,
 			User: r.user, Agent: r.hooksAgent(bounded, cl), Delegation: os.Getenv(process.DelegationVariable),
-		})
+		}))
 	}
 	if err == nil {
 		r.spec.ID, r.budget = r.opened.ID, r.opened.Budget
@@ -93,6 +94,9 @@ func (r *runner) open(ctx context.Context) error {
 	}
 	if r.spec.Job.Supervised {
 		return fault.Wrap(err, api.Unreachable, "A supervised run needs the server. Start it with `signalbox up`.")
+	}
+	if err := unkept(r.spec.Engine, r.budget, "without the server"); err != nil {
+		return err
 	}
 	// From here on the run is a private matter of this terminal.
 	r.record = false
@@ -151,6 +155,11 @@ func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usa
 	if token := r.token(); token != "" {
 		r.spec.Env = append(r.spec.Env, process.DelegationVariable+"="+token)
 	}
+	unmeter, err := r.meter(ctx, stop)
+	if err != nil {
+		return last, "", err
+	}
+	defer unmeter()
 	// Claude Code can stop by itself at a cost, which is sooner than we can after an event.
 	r.spec.Job.MaxUSD = r.budget.USD
 	locks := process.UserLocks()

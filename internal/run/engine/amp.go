@@ -131,7 +131,8 @@ func (a *ampStream) count(s *Stream, usage value) {
 		}
 	})
 	if some {
-		s.addTokens(t)
+		s.usage.Calls++
+		s.addTokens("", t)
 	}
 }
 

@@ -17,18 +17,18 @@ func TestArgumentsOfTheOtherEngines(t *testing.T) {
 		allow  bool
 		want   string
 	}{
-		{"claude", engine.Resume{}, false, "-p --output-format stream-json --verbose --model m --permission-mode x"},
+		{"claude", engine.Resume{}, false, "-p --output-format stream-json --verbose --include-partial-messages --model m --permission-mode x"},
 		{
 			"claude",
 			engine.Resume{Value: "c1"},
 			true,
-			"-p --output-format stream-json --verbose --resume c1 --model m --permission-mode x --dangerously-skip-permissions",
+			"-p --output-format stream-json --verbose --include-partial-messages --resume c1 --model m --permission-mode x --dangerously-skip-permissions",
 		},
 		{
 			"claude",
 			engine.Resume{Latest: true},
 			false,
-			"-p --output-format stream-json --verbose --continue --model m --permission-mode x",
+			"-p --output-format stream-json --verbose --include-partial-messages --continue --model m --permission-mode x",
 		},
 		{
 			"codex",

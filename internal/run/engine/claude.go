@@ -14,6 +14,11 @@ func claude() *Engine {
 	return &Engine{
 		Name:  "claude",
 		needs: []string{"ANTHROPIC_*", "CLAUDE_*"},
+		costs: true,
+		meter: &Meter{
+			Provider: "anthropic", Key: "ANTHROPIC_API_KEY", Token: "ANTHROPIC_AUTH_TOKEN", Base: "ANTHROPIC_BASE_URL",
+			Headers: "ANTHROPIC_CUSTOM_HEADERS",
+		},
 		label: "Claude Code", title: "claude", Install: "npm install -g @anthropic-ai/claude-code",
 		args: claudeArgs, guard: claudeGuard,
 		line:    func(token string) string { return "claude --resume " + token },
@@ -23,13 +28,14 @@ func claude() *Engine {
 }
 
 // claudeArgs has no --input-format: with it, claude would expect messages of JSON on
-// standard input instead of the prompt.
+// standard input instead of the prompt. Partial messages have the tokens that a message took; whole ones are written
+// before the model has counted them (RUN-29).
 func claudeArgs(j Job) []string {
 	var most string
 	if j.MaxUSD > 0 {
 		most = strconv.FormatFloat(j.MaxUSD, 'f', -1, 64)
 	}
-	return slices.Concat([]string{"-p", "--output-format", "stream-json", "--verbose"},
+	return slices.Concat([]string{"-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages"},
 		j.sessionOption([]string{"--continue"}, "--resume"), option("--model", j.model()),
 		option("--permission-mode", j.Settings.Mode), j.allowAllOption("--dangerously-skip-permissions"),
 		option("--max-budget-usd", most), j.Guard)
@@ -43,11 +49,20 @@ type claudeStream struct {
 	thoughts int
 	limits   int
 	asked    int
-	// The usage of the message that was counted last, and its id. A message comes in one
-	// line for each of its blocks.
-	message   string // the message that was counted last: it comes once for each block
-	ofMessage Tokens
+	// recent are the messages that were counted last, the newest at the end. A message comes in one line for each of its
+	// blocks, between those of subagents.
+	recent  []claudeMessage
+	current string // the message of the agent itself whose parts are being written
 }
+
+// claudeMessage is what was counted of a message.
+type claudeMessage struct {
+	id, model string
+	tokens    Tokens
+}
+
+// maxRecent is how many messages may be written at the same time, by an agent and its subagents.
+const maxRecent = 64
 
 // begin has what init has told, or only the engine's name if there was none.
 func (c *claudeStream) begin(s *Stream) { s.begin(or(c.title, s.engine.title), c.meta) }
@@ -62,6 +77,10 @@ func (c *claudeStream) line(s *Stream, v value) {
 		}
 	case "assistant":
 		c.assistant(s, v.get("message"), v.get("parent_tool_use_id").str())
+	case "stream_event":
+		if v.get("parent_tool_use_id").str() == "" {
+			c.part(s, v.get("event"))
+		}
 	case "user":
 		v.get("message").get("content").items(func(block value) { c.result(s, block) })
 	case "rate_limit_event":
@@ -117,19 +136,41 @@ func (c *claudeStream) assistant(s *Stream, message value, parent string) {
 // last one is right, so only the change since the line before is added (RUN-29). The
 // result has the sum, and replaces it.
 func (c *claudeStream) count(s *Stream, message value) {
-	usage := message.get("usage")
-	if len(usage) == 0 {
-		return
+	if usage := message.get("usage"); len(usage) > 0 {
+		c.countAs(s, message.get("id").str(), message.get("model").str(), claudeTokens(usage))
 	}
-	now := claudeTokens(usage)
-	if id := message.get("id").str(); id != c.message || id == "" {
-		c.message, c.ofMessage = id, Tokens{}
+}
+
+// countAs counts what a message has taken by now.
+func (c *claudeStream) countAs(s *Stream, id, model string, now Tokens) {
+	i := slices.IndexFunc(c.recent, func(m claudeMessage) bool { return m.id == id && id != "" })
+	if i < 0 {
+		c.recent = append(c.recent[max(0, len(c.recent)-maxRecent+1):], claudeMessage{id: id, model: model})
+		i = len(c.recent) - 1
+		s.usage.Calls++
 	}
-	s.addTokens(Tokens{
-		Input: now.Input - c.ofMessage.Input, Output: now.Output - c.ofMessage.Output,
-		CacheRead: now.CacheRead - c.ofMessage.CacheRead, CacheWrite: now.CacheWrite - c.ofMessage.CacheWrite,
-	})
-	c.ofMessage = now
+	m := &c.recent[i]
+	now.raise(m.tokens)
+	more := now
+	more.add(m.tokens, -1)
+	m.tokens = now
+	s.addTokens(m.model, more)
+}
+
+// part takes a part of a message of the agent itself. What the message took in all comes with the last one; parts of
+// subagents' messages are not written.
+func (c *claudeStream) part(s *Stream, event value) {
+	switch event.get("type").str() {
+	case "message_start":
+		message := event.get("message")
+		c.current = message.get("id").str()
+		c.count(s, message)
+	case "message_delta":
+		i := slices.IndexFunc(c.recent, func(m claudeMessage) bool { return m.id == c.current && c.current != "" })
+		if usage := event.get("usage"); i >= 0 && len(usage) > 0 {
+			c.countAs(s, c.current, c.recent[i].model, claudeTokens(usage))
+		}
+	}
 }
 
 // claudeTokens reads usage as Anthropic's API has it.
@@ -138,6 +179,7 @@ func claudeTokens(usage value) (t Tokens) {
 	t.Output, _ = usage.get("output_tokens").integer()
 	t.CacheRead, _ = usage.get("cache_read_input_tokens").integer()
 	t.CacheWrite, _ = usage.get("cache_creation_input_tokens").integer()
+	t.CacheWrite1h, _ = usage.get("cache_creation").get("ephemeral_1h_input_tokens").integer()
 	return t
 }
 
@@ -236,19 +278,11 @@ func (c *claudeStream) control(s *Stream, v value) {
 }
 
 // complete takes the result. It may fail with the subtype success, such as "Not logged
-// in", so is_error counts. total_cost_usd is the cost of the whole session, which is
-// why it replaces and is not added.
+// in", so is_error counts.
 func (c *claudeStream) complete(s *Stream, v value) {
-	if cost, ok := v.get("total_cost_usd").number(); ok {
-		s.usage.CostUSD = &cost
-	}
 	s.usage.DurationMS, _ = v.get("duration_ms").integer()
 	s.usage.Turns, _ = v.get("num_turns").integer()
-	// The result's usage is the sum over all messages, also of those that the stream left
-	// out.
-	if usage := v.get("usage"); len(usage) > 0 && usage[0] == '{' {
-		s.usage.Tokens, s.counted = claudeTokens(usage), true
-	}
+	c.takeUsage(s, v)
 	text, subtype := v.get("result").str(), v.get("subtype").str()
 	// A subtype that begins with error is a failure, whatever is_error says.
 	if failed := v.get("is_error").truthy() || strings.HasPrefix(subtype, "error"); failed {
@@ -259,6 +293,57 @@ func (c *claudeStream) complete(s *Stream, v value) {
 		s.setAnswer(text)
 	}
 	s.complete(true, "", "")
+}
+
+// takeUsage takes what the result says was used. Its usage is that of the agent itself, without subagents. modelUsage and
+// total_cost_usd have these; since 2.1.198 or later they are those of the whole session, and then
+// model_usage_since_last_result has those of this run (RUN-47).
+func (c *claudeStream) takeUsage(s *Stream, v value) {
+	var total *float64
+	if cost, ok := v.get("total_cost_usd").number(); ok {
+		total = &cost
+	}
+	if own, cost := c.byModel(s, v.get("model_usage_since_last_result")); len(own) > 0 {
+		s.setTokens(own)
+		s.usage.CostUSD = &cost
+		return
+	}
+	all, _ := c.byModel(s, v.get("modelUsage"))
+	if len(all) == 0 { // an old version: nobody says of which model, and there was no sum of a session
+		s.usage.CostUSD = total
+		if usage := v.get("usage"); len(usage) > 0 && usage[0] == '{' {
+			s.setTokens(map[string]Tokens{"": claudeTokens(usage)})
+		}
+		return
+	}
+	s.counted = true
+	s.usage.Session = &Total{CostUSD: total, Models: all}
+	for _, t := range all {
+		s.usage.Session.Tokens.add(t, 1)
+	}
+}
+
+// byModel reads the tokens of each model, with what they cost together. Older versions do not tell how long a cache is
+// kept, which the stream has.
+func (c *claudeStream) byModel(s *Stream, all value) (models map[string]Tokens, cost float64) {
+	models = map[string]Tokens{}
+	all.each(func(name []byte, m value) {
+		var t Tokens
+		t.Input, _ = m.get("inputTokens").integer()
+		t.Output, _ = m.get("outputTokens").integer()
+		t.CacheRead, _ = m.get("cacheReadInputTokens").integer()
+		t.CacheWrite, _ = m.get("cacheCreationInputTokens").integer()
+		var told bool
+		if t.CacheWrite1h, told = m.get("cacheCreationEphemeral1hInputTokens").integer(); !told {
+			t.CacheWrite1h = s.models[string(name)].CacheWrite1h
+		}
+		one, _ := m.get("costUSD").number()
+		cost += max(one, 0)
+		if t = t.Bounded(mostTokens); t != (Tokens{}) {
+			models[string(name)] = t
+		}
+	})
+	return models, cost
 }
 
 // problem is why a run failed: the result's text, its errors, or its subtype.

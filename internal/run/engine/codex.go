@@ -13,6 +13,8 @@ func codex() *Engine {
 	return &Engine{
 		Name:  "codex",
 		needs: []string{"OPENAI_*", "CODEX_*"},
+		meter: &Meter{Provider: "openai", Key: "OPENAI_API_KEY", Base: "OPENAI_BASE_URL"},
+		late:  "says what it has used only at the end of a turn",
 		label: "codex exec", title: "Codex", Install: "npm install -g @openai/codex",
 		args: codexArgs,
 		// Tried with 0.166.0: the flag for that runs what .codex/hooks.json of the folder says.
@@ -31,15 +33,35 @@ func codexArgs(j Job) []string {
 	if j.allowAll() {
 		sandbox = []string{"--dangerously-bypass-approvals-and-sandbox"}
 	}
-	return slices.Concat([]string{"-c", "notify=[]"}, option("--model", j.model()),
+	return slices.Concat([]string{"-c", "notify=[]"}, codexMeter(j.Metered), option("--model", j.model()),
 		[]string{"exec", "--json", "--skip-git-repo-check", "--color=never"}, sandbox,
 		j.sessionOption([]string{"resume", "--last"}, "resume"), []string{"-"})
 }
+
+// codexMeter makes codex call its models at an address of ours. The secret is in a variable, since everybody on the machine
+// sees the arguments. Tried with 0.166.0.
+func codexMeter(m *Metered) (args []string) {
+	if m == nil {
+		return nil
+	}
+	provider := "model_providers." + ownProvider
+	for _, setting := range []string{
+		"model_provider=" + strconv.Quote(ownProvider), provider + `.name="Signalbox"`, provider + `.wire_api="responses"`,
+		provider + ".base_url=" + strconv.Quote(m.URL), provider + ".env_key=" + strconv.Quote(m.Variable),
+	} {
+		args = append(args, "-c", setting)
+	}
+	return args
+}
+
+// ownProvider is the name under which a CLI knows us as a provider of models.
+const ownProvider = "signalbox"
 
 // codexStream translates `codex exec --json`.
 type codexStream struct {
 	// turns counts the turns, which are numbered from 0 in their actions.
 	turns  int
+	did    int  // what it has begun to do
 	answer bool // the answer is the final one, not the last thing said
 }
 
@@ -83,8 +105,8 @@ func (c *codexStream) line(s *Stream, v value) {
 	}
 }
 
-// count takes the usage of the turn. Cached tokens are part of the input; see
-// Usage.Apart.
+// count takes the usage at the end of a turn, which is that of the whole session (RUN-47). Only a session that this run
+// has begun is this run's. Cached tokens are part of the input; see Usage.Apart.
 func (c *codexStream) count(s *Stream, usage value) {
 	var t Tokens
 	var some bool
@@ -94,8 +116,14 @@ func (c *codexStream) count(s *Stream, usage value) {
 	t.CacheWrite, _ = usage.get("cache_write_input_tokens").integer()
 	t.Reasoning, _ = usage.get("reasoning_output_tokens").integer()
 	s.usage.Turns = int64(c.turns)
-	if some {
-		s.addTokens(t)
+	if !some {
+		return
+	}
+	// A model is called once for each thing that it does, and to end the turn.
+	s.usage.Calls = int64(c.did + c.turns)
+	s.counted, s.usage.Session = true, &Total{Tokens: t.Bounded(mostTokens)}
+	if s.job.Resume == (Resume{Engine: s.job.Resume.Engine}) {
+		s.setTokens(map[string]Tokens{"": s.usage.Session.Tokens})
 	}
 }
 
@@ -166,6 +194,7 @@ func (c *codexStream) item(s *Stream, v value, phase Phase) {
 	}
 	switch phase {
 	case Begun:
+		c.did++
 		s.emit(Event{Type: Acted, Engine: s.engine.Name, Action: a, Phase: Begun})
 	case Updated:
 		s.emitUpdated(a)

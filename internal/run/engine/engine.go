@@ -34,6 +34,8 @@ type Job struct {
 	// Guard is set for supervised runs only, by Engine.Guard.
 	Guard []string // arguments that make the CLI ask Signalbox; see Guard
 	PID   int      // of the process, for those who watch it
+	// Metered leads the calls of models elsewhere, for an engine whose arguments can say so.
+	Metered *Metered
 }
 
 // allowAll reports whether the CLI is told to ask nobody. Never in a supervised run
@@ -61,6 +63,9 @@ type Engine struct {
 	stdin    func(Job) string // nil is the prompt
 	env      []string
 	needs    []string // the names of its variables, see Listed
+	meter    *Meter   // how its calls of models can be led through the proxy, nil if they cannot
+	costs    bool     // it says what each call costs, or stops by itself at a cost
+	late     string   // why a budget cannot be kept by what it writes, "" if it can
 	guard    func(dir string, hook func(name string) string) ([]string, error)
 	// unguarded is why there is no guard, where the CLI has hooks all the same.
 	unguarded string

@@ -14,6 +14,7 @@ func gemini() *Engine {
 			"GEMINI_*", "GOOGLE_API_KEY", "GOOGLE_GEMINI_BASE_URL", "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_CLOUD_PROJECT",
 			"GOOGLE_CLOUD_LOCATION", "GOOGLE_APPLICATION_CREDENTIALS",
 		},
+		late:  "says what it has used only at its end",
 		label: "gemini", title: "gemini", Install: "npm install -g @google/gemini-cli",
 		args: geminiArgs,
 		unguarded: "what a person has approved it would refuse, or with yolo go on when a hook fails; `signalbox hook " +
@@ -92,12 +93,19 @@ func (g *geminiStream) problem(s *Stream, v value) {
 // the status is not success.
 func (g *geminiStream) complete(s *Stream, v value) {
 	stats := v.get("stats")
-	input, hasInput := stats.get("input_tokens").integer()
-	output, hasOutput := stats.get("output_tokens").integer()
-	cached, _ := stats.get("cached").integer()
 	// A result without stats is one without usage, not one that used nothing.
-	if hasInput || hasOutput {
-		s.addTokens(Tokens{Input: input, Output: output, CacheRead: cached})
+	if t, some := geminiTokens(stats); some {
+		models := map[string]Tokens{}
+		stats.get("models").each(func(name []byte, m value) {
+			if t, some := geminiTokens(m); some {
+				models[string(name)] = t
+			}
+		})
+		if s.setTokens(models); s.usage.Tokens != t { // they are not all
+			s.setTokens(map[string]Tokens{"": t})
+		}
+		did, _ := stats.get("tool_calls").integer()
+		s.usage.Calls = max(did, 0) + 1 // a model is called once for each, and to end the turn
 	}
 	if cost, ok := stats.get("total_cost_usd").number(); ok {
 		s.usage.CostUSD = &cost
@@ -106,4 +114,18 @@ func (g *geminiStream) complete(s *Stream, v value) {
 	status := v.get("status").shown()
 	s.complete(status == "success", "",
 		or(v.get("error").get("message").str(), fmt.Sprintf("gemini result status: %s", status)))
+}
+
+// geminiTokens reads the tokens of a run, or of one of its models. What they thought is in the sum alone, and paid like
+// what they wrote.
+func geminiTokens(stats value) (t Tokens, some bool) {
+	var input, output bool
+	t.Input, input = stats.get("input_tokens").integer()
+	t.Output, output = stats.get("output_tokens").integer()
+	t.CacheRead, _ = stats.get("cached").integer()
+	if all, ok := stats.get("total_tokens").integer(); ok && all > t.Input+t.Output && t.Input >= 0 && t.Output >= 0 {
+		t.Reasoning = all - t.Input - t.Output
+		t.Output += t.Reasoning
+	}
+	return t.Bounded(mostTokens), input || output
 }

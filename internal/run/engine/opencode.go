@@ -8,7 +8,8 @@ import (
 // opencode is the OpenCode CLI.
 func opencode() *Engine {
 	return &Engine{
-		Name: "opencode",
+		Name:  "opencode",
+		costs: true,
 		needs: append([]string{"OPENCODE_*"},
 			providerVariables...), label: "opencode", title: "opencode", Install: "npm install -g opencode-ai",
 		args:    opencodeArgs,
@@ -122,6 +123,7 @@ func (o *opencodeStream) tool(s *Stream, part value) {
 func (o *opencodeStream) step(s *Stream, part value) {
 	o.stepped = true
 	s.usage.Turns++
+	s.usage.Calls++
 	// A cost of 0 is left out, so that the price table is asked (RUN-31).
 	if cost, ok := part.get("cost").number(); ok && cost > 0 {
 		if s.usage.CostUSD != nil {
@@ -137,7 +139,7 @@ func (o *opencodeStream) step(s *Stream, part value) {
 	t.CacheRead, _ = tokens.get("cache").get("read").integer()
 	t.CacheWrite, _ = tokens.get("cache").get("write").integer()
 	if t != (Tokens{}) {
-		s.addTokens(t)
+		s.addTokens("", t)
 	}
 	if part.get("reason").is("stop") {
 		s.complete(true, o.failed, "")

@@ -10,7 +10,8 @@ import (
 // pi is the pi coding agent. CI and NO_COLOR keep it from drawing on its output.
 func pi() *Engine {
 	return &Engine{
-		Name: "pi",
+		Name:  "pi",
+		costs: true,
 		needs: append([]string{"PI_*"},
 			providerVariables...), label: "pi", title: "pi", Install: "npm install -g @mariozechner/pi-coding-agent",
 		args: piArgs, env: []string{"NO_COLOR=1", "CI=1"},
@@ -165,8 +166,9 @@ func (p *piStream) message(s *Stream, message value) {
 		t.Output, _ = usage.get("output").integer()
 		t.CacheRead, _ = usage.get("cacheRead").integer()
 		t.CacheWrite, _ = usage.get("cacheWrite").integer()
-		s.addTokens(t)
+		s.addTokens("", t)
 		s.usage.Turns++
+		s.usage.Calls++
 	}
 	if cost, ok := usage.get("cost").get("total").number(); ok {
 		if s.usage.CostUSD != nil {

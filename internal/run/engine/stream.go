@@ -40,6 +40,7 @@ type Stream struct {
 	notes      int
 	answer     []byte
 	usage      Usage
+	models     map[string]Tokens // what usage has of each model, "" for the model of the run
 	// counted: tokens were reported, perhaps 0. Without it, completed has no usage.
 	counted bool
 	// open are actions without an end, and openBytes their size as far as it matters.
@@ -83,9 +84,6 @@ func (s *Stream) Completed() bool { return s.completed }
 // Understood reports whether there was a line of JSON. Until then the program may be
 // waiting for somebody to sign in (RUN-20).
 func (s *Stream) Understood() bool { return s.understood }
-
-// Usage is what the run has used so far.
-func (s *Stream) Usage() Usage { return s.usage }
 
 // Session is the session of the run: the one that the CLI reported, or the one that it
 // was given. It is nil if neither is known.
@@ -251,17 +249,6 @@ func (s *Stream) complete(ok bool, answer, problem string) {
 		Type: Completed, Engine: s.engine.Name, OK: &ok, Answer: answer, Resume: s.Session(), Error: problem,
 		Usage: s.usage.report(s.counted),
 	})
-}
-
-// addTokens adds tokens to the total.
-func (s *Stream) addTokens(t Tokens) {
-	s.counted = true
-	sum := &s.usage.Tokens
-	sum.Input += t.Input
-	sum.Output += t.Output
-	sum.CacheRead += t.CacheRead
-	sum.CacheWrite += t.CacheWrite
-	sum.Reasoning += t.Reasoning
 }
 
 // preview is the beginning of a tool's output: maxPreview characters, not bytes.

@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -85,10 +86,14 @@ func (r *run) start() (*child, error) {
 
 // environment is what the CLI gets of ours (RUN-19).
 func (r *run) environment() []string {
+	all := engine.Personal(os.Environ())
 	if r.Listed {
-		return r.Engine.Listed(os.Environ(), r.Job.Settings)
+		all = r.Engine.Listed(os.Environ(), r.Job.Settings)
 	}
-	return engine.Personal(os.Environ())
+	return slices.DeleteFunc(all, func(variable string) bool {
+		name, _, _ := strings.Cut(variable, "=")
+		return slices.Contains(r.Unset, name)
+	})
 }
 
 // closeAll closes the files that were opened.

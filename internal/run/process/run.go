@@ -32,12 +32,13 @@ type Spec struct {
 	Engine *engine.Engine
 	Job    engine.Job
 	Env    []string // beside our own environment
+	Unset  []string // names of variables that it does not get
 	Listed bool     // of our own environment the CLI gets what is on a list, and not all but what is Signalbox's
 	Limits Limits
 	// Lock takes the lock of a session and waits for it (RUN-27); nil takes none. It
 	// returns early when ctx ends.
 	Lock func(ctx context.Context, thread string) (release func(), err error)
-	// Stop is asked after each event why the run must not go on, "" if it may; nil lets it
+	// Stop is asked after each line why the run must not go on, "" if it may; nil lets it
 	// go on. Budgets are checked here, while the CLI is still running.
 	Stop func(engine.Usage) string
 }
@@ -110,12 +111,17 @@ func (r *run) handleEvent(e engine.Event) {
 	if e.Type == engine.Started {
 		r.lockNew(e.Resume.Thread())
 	}
-	usage := r.stream.Usage()
-	r.emit(e, usage)
-	if r.Stop != nil {
-		if reason := r.Stop(usage); reason != "" {
-			r.stop(StoppedError{reason})
-		}
+	r.emit(e, r.stream.Usage())
+	r.checkStop()
+}
+
+// checkStop stops a run that must not go on. Not every line that says what was used is an event.
+func (r *run) checkStop() {
+	if r.Stop == nil {
+		return
+	}
+	if reason := r.Stop(r.stream.Usage()); reason != "" {
+		r.stop(StoppedError{reason})
 	}
 }
 
@@ -266,6 +272,7 @@ func (r *run) read() {
 			r.stream.TooLong()
 		default:
 			r.stream.Line(line)
+			r.checkStop()
 		}
 		if r.stream.Understood() {
 			r.markHeard()

@@ -9,6 +9,7 @@ import (
 	"signalbox/internal/handoff"
 	"signalbox/internal/ledger/ledgertest"
 	"signalbox/internal/passkey"
+	"signalbox/internal/price"
 	"signalbox/internal/protocol"
 	"signalbox/internal/roster"
 	"signalbox/internal/run"
@@ -22,15 +23,21 @@ func Open(t testing.TB, address string) (*ledgertest.Node, protocol.Core) {
 	n := ledgertest.Open(t, address, nil, []ledgertest.Part{
 		{Migrations: clock.Migrations, Projection: clock.Projection()},
 		{Migrations: roster.Migrations, Projection: roster.Projection()},
+		{Migrations: price.Migrations, Projection: price.Projection()},
 		{Migrations: passkey.Migrations, Projection: passkey.Projection()},
 		{Migrations: gate.Migrations, Projection: gate.Projection()},
 		{Migrations: handoff.Migrations, Projection: handoff.Projection()},
 		{Migrations: run.Migrations, Projection: run.Projection()},
 	})
 	log := slog.New(slog.DiscardHandler)
+	prices, err := price.New(n.DB, n.Ledger, n.Now, log)
+	if err != nil {
+		t.Fatal(err)
+	}
 	agents := roster.New(roster.Options{DB: n.DB, Ledger: n.Ledger, Now: n.Now, Log: log})
 	return n, protocol.Core{
-		DB: n.DB, Ledger: n.Ledger, Roster: agents,
-		Handoffs: handoff.New(handoff.Options{DB: n.DB, Ledger: n.Ledger, Roster: agents, Now: n.Now, Key: []byte("key")}), Gates: gate.New(n.DB, n.Ledger, agents, log), Now: n.Now, Log: log,
+		DB: n.DB, Ledger: n.Ledger, Roster: agents, Prices: prices, Gates: gate.New(n.DB, n.Ledger, agents, log),
+		Handoffs: handoff.New(handoff.Options{DB: n.DB, Ledger: n.Ledger, Roster: agents, Now: n.Now, Key: []byte("key")}),
+		Now:      n.Now, Log: log,
 	}
 }
