@@ -43,7 +43,7 @@ type Core struct {
 	Handoffs *handoff.Handoffs
 	Alarms   *alarm.Alarms
 	Prices   *price.Prices // what models cost
-	Kin      *kin.Kin // nil in tests without processes
+	Kin      *kin.Kin      // nil in tests without processes
 	Book     *rulebook.Book
 	Behalf   *behalf.Index
 	Gates    *gate.Gates

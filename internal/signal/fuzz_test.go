@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"signalbox/internal/fault"
-	"signalbox/internal/price"
 	"signalbox/internal/ledger"
+	"signalbox/internal/price"
 	"signalbox/internal/wire"
 )
 
