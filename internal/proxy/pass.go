@@ -38,7 +38,7 @@ func (x *exchange) passThrough() error {
 	defer func() { _ = res.Body.Close() }()
 	x.record.Status = res.StatusCode
 	defer x.recordCall(form.Facts{})
-	if links && isJSON(res.Header) {
+	if links && form.IsJSON(res.Header) {
 		return x.rewriteLinks(res)
 	}
 	return x.copyReply(res)
@@ -117,13 +117,4 @@ func (x *exchange) writeHeader(status int, from http.Header, length int) {
 	}
 	x.out.committed = true
 	x.w.WriteHeader(status)
-}
-
-// isJSON reports whether a reply says that it is JSON, of any kind.
-func isJSON(h http.Header) bool { return strings.Contains(h.Get("Content-Type"), "json") }
-
-// isEvents reports whether a reply is a stream. The reply decides and not the request: some
-// providers stream without being asked.
-func isEvents(h http.Header) bool {
-	return strings.HasPrefix(strings.TrimSpace(strings.ToLower(h.Get("Content-Type"))), "text/event-stream")
 }
