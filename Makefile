@@ -5,7 +5,7 @@
 # BIN is where the program goes. Tests that start the program build it with make too.
 BIN = bin/signalbox
 # Tests are compiled with the program's flags, so that both share what the compiler made.
-FLAGS = -trimpath
+FLAGS = -trimpath -ldflags=-s
 up build test bench man screenshots: export CGO_ENABLED = 0
 race: export CGO_ENABLED = 1
 
@@ -16,7 +16,7 @@ up: build ## Build Signalbox and start it, with its data in ./signalbox-data
 	@exec $(BIN) up $(ARGS)
 
 build: ## Build bin/signalbox
-	@go build $(FLAGS) -ldflags "-s -w" -o $(BIN) ./cmd/signalbox
+	@go build $(FLAGS) -o $(BIN) ./cmd/signalbox
 
 # The two packages that take longest begin first. Their tests wait more than they compute.
 test: ## Run every test, on SQLite and on a PostgreSQL that is installed and started for it

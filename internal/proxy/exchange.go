@@ -35,10 +35,11 @@ type exchange struct {
 	named    behalf.Named // on whose behalf, as the headers claim
 	of       behalf.Of    // and as it is
 	async    bool
-	asked    []byte // the request, if the model is told of a rejection (tellModel)
-	told     int    // how often it was
-	sent     bool   // the request has gone to the provider
-	past     string // the gate that a new one may replace: spent, or used to send the request
+	asked    []byte     // the request, if the model is told of a rejection (tellModel)
+	told     int        // how often it was
+	sent     bool       // the request has gone to the provider
+	past     string     // the gate that a new one may replace: spent, or used to send the request
+	using    *gate.Gate // the gate of which a use was taken to send the request; nil for none
 	set      Settings
 	rules    *rules
 	out      *output

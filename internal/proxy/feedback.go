@@ -6,6 +6,7 @@ import (
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 	"signalbox/internal/policy"
+	"signalbox/internal/proxy/form"
 )
 
 // told is the body of proxy.told: the model hears that its calls were rejected. Its subject is the gate.
@@ -74,7 +75,7 @@ func (x *exchange) followUp(g *gate.Gate) ([]byte, error) {
 // whole is a kept reply as one that is no stream, and not compressed.
 func (x *exchange) whole(k *kept) ([]byte, error) {
 	reply, err := decompress(k.Header, k.Body)
-	if err == nil && isEvents(k.Header) {
+	if err == nil && form.IsEvents(k.Header) {
 		reply, err = x.form.Whole(reply)
 	}
 	return reply, err

@@ -119,7 +119,8 @@ func open(t testing.TB, address string, options ...func(*proxy.Options)) *node {
 			}
 			return "", 0
 		},
-		Beat: 20 * time.Millisecond, Attempt: 20 * time.Second, Hold: 20 * time.Second,
+		// A test that is about the end of waiting says how long that is; others must not come to it, however slow.
+		Beat: 20 * time.Millisecond, Attempt: 2 * testbed.Patience, Hold: 2 * testbed.Patience,
 	}
 	for _, option := range options {
 		option(&o)

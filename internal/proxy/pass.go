@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"regexp"
 	"strconv"
-	"strings"
 	"sync"
 
 	"signalbox/internal/fault"
@@ -49,7 +48,7 @@ func (x *exchange) passThrough() error {
 	switch {
 	case x.reads != "" && (x.reads != readsUpload || uploaded != nil):
 		return x.measure(res, uploaded)
-	case links && isJSON(res.Header):
+	case links && form.IsJSON(res.Header):
 		_, err := x.passLinks(res)
 		return err
 	}
@@ -120,13 +119,4 @@ func (x *exchange) writeHeader(status int, from http.Header, length int) {
 	}
 	x.out.committed = true
 	x.w.WriteHeader(status)
-}
-
-// isJSON reports whether a reply says that it is JSON, of any kind.
-func isJSON(h http.Header) bool { return strings.Contains(h.Get("Content-Type"), "json") }
-
-// isEvents reports whether a reply is a stream. The reply decides and not the request: some
-// providers stream without being asked.
-func isEvents(h http.Header) bool {
-	return strings.HasPrefix(strings.TrimSpace(strings.ToLower(h.Get("Content-Type"))), "text/event-stream")
 }

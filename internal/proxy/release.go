@@ -63,11 +63,12 @@ func (x *exchange) releaseRequest(g *gate.Gate) (*gate.Approval, error) {
 		return nil, err
 	}
 	x.takeReserve(reserve)
-	x.past = g.ID
+	x.past, x.using = g.ID, g
 	next, err := x.forwardRequest()
-	if next == nil && (err != nil || !x.out.committed || isRetried(x.record.Status)) {
-		x.returnUse(g)
+	if next == nil && (err != nil || !x.out.committed) {
+		x.returnUse()
 	}
+	x.using = nil
 	return next, err
 }
 
@@ -101,8 +102,8 @@ func (x *exchange) releaseReply(g *gate.Gate, again bool) error {
 		x.writeHeader(k.Status, http.Header(k.Header), len(k.Body))
 	}
 	if x.out.write(rest, true) != nil {
-		if !again {
-			x.returnUse(g)
+		if x.using = g; !again {
+			x.returnUse()
 		}
 		return nil
 	}
@@ -134,10 +135,13 @@ func (x *exchange) useApproval(g *gate.Gate, b released) error {
 	})
 }
 
-// returnUse gives a use back that came to nothing. If that cannot be written, or has happened too
-// often, the use is taken: the next call opens a new gate.
-func (x *exchange) returnUse(g *gate.Gate) {
-	ctx := context.WithoutCancel(x.r.Context())
+// returnUse gives back the use that the call has taken, if it has, since it came to nothing. If that cannot be written, or
+// has happened too often, the next call opens a new gate. Call it before the client hears of it and sends the call again.
+func (x *exchange) returnUse() {
+	g, ctx := x.using, context.WithoutCancel(x.r.Context())
+	if x.using = nil; g == nil {
+		return
+	}
 	before, err := x.p.core.Ledger.Entries(ctx, ledger.Query{
 		Kinds: []string{kindReturned}, Subject: g.ID, Limit: mostReturns,
 	})

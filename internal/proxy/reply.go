@@ -34,6 +34,9 @@ func (x *exchange) forwardRequest() (*gate.Approval, error) {
 	}
 	defer func() { _ = res.Body.Close() }()
 	x.record.Status = res.StatusCode
+	if isRetried(res.StatusCode) {
+		x.returnUse()
+	}
 	switch {
 	// An error of the provider holds no tool call and is passed on as it is, in its own form.
 	case res.StatusCode >= http.StatusMultipleChoices || res.StatusCode == http.StatusNoContent:
@@ -45,7 +48,7 @@ func (x *exchange) forwardRequest() (*gate.Approval, error) {
 	// A batch: there is nothing to judge in the answer, but perhaps an address to change.
 	case x.form == nil:
 		return nil, x.passBatch(res)
-	case isEvents(res.Header):
+	case form.IsEvents(res.Header):
 		return x.relayStream(res)
 	}
 	return x.judgeReply(res)
@@ -121,7 +124,7 @@ func (x *exchange) judgeReply(res *http.Response) (*gate.Approval, error) {
 		}
 		x.recordCall(about)
 	}()
-	if !x.rules.tools || err == nil && isJSON(res.Header) && !x.form.MayCall(text) && form.IsCompleteObject(text) {
+	if !x.rules.tools || err == nil && form.IsJSON(res.Header) && !x.form.MayCall(text) && form.IsCompleteObject(text) {
 		x.passReply(res, raw)
 		about, _, _ = x.form.Reply(text)
 		return nil, nil
@@ -130,7 +133,7 @@ func (x *exchange) judgeReply(res *http.Response) (*gate.Approval, error) {
 	if err == nil {
 		about, calls, err = x.form.Reply(text)
 	}
-	if err == nil && !isJSON(res.Header) {
+	if err == nil && !form.IsJSON(res.Header) {
 		err = &gatewayError{"it is not JSON"}
 	}
 	if err != nil {
