@@ -1,6 +1,7 @@
 // Package counter keeps the live counters of the dashboard, and the decks that they are
-// grouped by: runs by status, tokens, cost, gates by outcome and the time that people
-// take to decide, per deck, agent and day.
+// grouped by: runs by status, calls of models, tokens, cost, what rules refused, gates by outcome and the time that
+// people take to decide, per hour, deck, agent, protocol, model and rule. Every page, command and metric that shows one of
+// these numbers has it from here, so that they agree.
 //
 // # How it counts
 //
@@ -16,12 +17,20 @@
 //
 // # What is counted
 //
-// Gates are counted here, whichever protocol opened them. A protocol's Reader says what else
-// its entries add. Days are days of UTC, by the time of the entry: a gate that is opened on
+// Gates and what rules refused are counted here, whichever protocol opened or asked. A protocol's Reader says what else
+// its entries add. Hours and days are those of UTC, by the time of the entry: a gate that is opened on
 // Monday and approved on Tuesday counts on both. Expired gates are those that nobody decided,
 // whether they were approved or rejected by that. The time to decide is that of people;
 // gates that a rule or a timer resolved have none. Sums saturate at the largest number that
 // both databases hold.
+//
+// # Invariants
+//
+//   - The parts of a report are the whole, of each kind of parts, to the billionth of a dollar. What has too many names
+//     to be told apart is counted under Other.
+//   - counter_sum is what counter_hour adds up to.
+//   - Counting again gives the same.
+//   - No table grows faster than the ledger, and names that agents invent make none grow.
 //
 // # Decks
 //

@@ -129,7 +129,7 @@ func (t *top) draw(width, height int) []string {
 		lines = append(lines, "", " "+show.Text(t.away))
 		return lines
 	}
-	lines = append(lines, t.numbers()...)
+	lines = append(lines, t.numbers(height)...)
 	left := t.width
 	if t.width >= sideBySideFrom {
 		left = t.width * 3 / 5
@@ -152,7 +152,7 @@ func (t *top) draw(width, height int) []string {
 }
 
 // numbers are the counters of today, in UTC, and what there is now: counted by the server, since a list is a page.
-func (t *top) numbers() []string {
+func (t *top) numbers(height int) []string {
 	now, today := t.seen.status.Now, t.seen.counters.Today()
 	waits := output.Thousands(t.seen.counters.Total.Gates.Waiting)
 	if at := t.seen.counters.OldestWaiting; at != nil {
@@ -173,6 +173,9 @@ func (t *top) numbers() []string {
 			output.Thousands(today.Runs.Failed))), cell("agent CLIs running", output.Thousands(now.RunsRunning)),
 		cell("model calls today", output.Thousands(today.Calls)), cell("blocked today", output.Thousands(today.Blocks)),
 		cell("expired today", output.Thousands(today.Gates.Expired)), cell("alarms", output.Thousands(now.AlarmsOpen)),
+	}
+	if height < 30 { // so that there is room for what waits
+		cells = cells[:8]
 	}
 	var lines []string
 	for row := range slices.Chunk(cells, 4) {
