@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net"
@@ -14,7 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"signalbox/internal/policy"
 	"signalbox/internal/proxy"
+	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/testbed"
 )
@@ -34,10 +37,17 @@ func tenRules() (rules string) {
 // how many in a second with 16 connections, in turns.
 func BenchmarkCarry(b *testing.B) {
 	n := start(b, storetest.SQLite(b))
-	n.apply(tenRules())
+	text := strings.Replace(string(policy.Default()), "rules:\n", "rules:\n"+tenRules(), 1)
+	if _, _, err := n.Book.Apply(b.Context(), roster.Identity{}, []byte(text), 0); err != nil {
+		b.Fatal(err)
+	}
 	n.provider.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
+		body, _ := io.ReadAll(r.Body)
 		w.Header().Set("Content-Type", "application/json")
+		if bytes.Contains(body, []byte("List")) {
+			_, _ = io.WriteString(w, strings.ReplaceAll(formCases[0].reply, "rm -r build", "ls -la src"))
+			return
+		}
 		_, _ = io.WriteString(
 			w, `{"id":"msg_1","type":"message","role":"assistant","model":"claude-sonnet-4-6","content":[{"type":"text",`+
 				`"text":"`+strings.Repeat("Some words. ", 40)+`"}],"stop_reason":"end_turn","usage":{"input_tokens":100,`+
@@ -57,14 +67,14 @@ func BenchmarkCarry(b *testing.B) {
 	})
 	defer bare.Close()
 	transport := &http.Transport{MaxIdleConnsPerHost: 64}
-	rate := func(base string, connections, calls int) float64 {
+	rate := func(base, question string, connections, calls int) float64 {
 		began := time.Now()
 		var wg sync.WaitGroup
 		for c := range connections {
 			wg.Go(func() {
 				for i := range calls / connections {
 					r, _ := http.NewRequestWithContext(b.Context(), http.MethodPost, base+messagesPath,
-						strings.NewReader(strings.Replace(fmt.Sprintf(messageAsk, false), "Clean up", fmt.Sprint("Clean up ", c, i), 1)))
+						strings.NewReader(strings.Replace(fmt.Sprintf(messageAsk, false), "Clean up", fmt.Sprint(question, c, i), 1)))
 					r.Header.Set("X-Api-Key", n.key)
 					res, err := transport.RoundTrip(r)
 					if err != nil || res.StatusCode != http.StatusOK {
@@ -79,12 +89,15 @@ func BenchmarkCarry(b *testing.B) {
 		wg.Wait()
 		return float64(calls) / time.Since(began).Seconds()
 	}
-	for _, connections := range []int{1, 16} {
-		b.Run(fmt.Sprint(connections), func(b *testing.B) {
+	for _, c := range []struct {
+		name, question string
+		connections    int
+	}{{"1", "Clean up ", 1}, {"16", "Clean up ", 16}, {"tools-1", "List ", 1}, {"tools-16", "List ", 16}} {
+		b.Run(c.name, func(b *testing.B) {
 			var ours, theirs float64
 			for b.Loop() {
-				theirs += rate(bare.URL, connections, 1600)
-				ours += rate(n.web.URL, connections, 1600)
+				theirs += rate(bare.URL, c.question, c.connections, 1600)
+				ours += rate(n.web.URL, c.question, c.connections, 1600)
 			}
 			b.ReportMetric(ours/float64(b.N), "ours/s")
 			b.ReportMetric(theirs/float64(b.N), "bare/s")
