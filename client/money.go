@@ -83,6 +83,7 @@ type priceTable struct {
 		Input  float64 `json:"input"`
 		Output float64 `json:"output"`
 		From   string  `json:"from"`
+		Above  int64   `json:"above"`
 	} `json:"models"`
 }
 
@@ -94,6 +95,9 @@ func (t priceTable) read(now time.Time) (Prices, bool) {
 	}
 	prices, since := Prices{}, map[string]time.Time{}
 	for _, m := range t.Models {
+		if m.Above > 0 { // for long requests; the server knows better what those cost
+			continue
+		}
 		var from time.Time
 		if m.From != "" {
 			var err error

@@ -197,14 +197,14 @@ func TestMoneyIsExact(t *testing.T) {
 func TestPricesAreThoseInForce(t *testing.T) {
 	b := newBox(t, "")
 	server, err := b.client().Prices(t.Context())
-	if diff := cmp.Diff(client.BuiltinPrices(), server); err != nil || diff != "" {
-		t.Errorf("those built in are not the server's first: %v %s", err, diff)
+	if err != nil || server["claude-sonnet-4-6"] != client.BuiltinPrices()["claude-sonnet-4-6"] || len(server) < 100 {
+		t.Errorf("%d models, %v", len(server), err)
 	}
 	b.Ops(200, "PUT /ops/pricing",
 		`{"models":[{"model":"m","input":1,"output":2},{"model":"m","input":3,"output":4,"from":"2026-01-01"},`+
 			`{"model":"m","input":5,"output":6,"from":"2999-01-01"}]}`, nil)
 	server, err = b.client().Prices(t.Context())
-	if diff := cmp.Diff(client.Prices{"m": {Input: 3000, Output: 4000}}, server); err != nil || diff != "" {
-		t.Errorf("%v %s", err, diff)
+	if err != nil || server["m"] != (client.Price{Input: 3000, Output: 4000}) || len(server) < 100 {
+		t.Errorf("%d models, %+v, %v", len(server), server["m"], err)
 	}
 }

@@ -43,6 +43,7 @@ const (
 	Alarms     Page = "/ui/alarms"
 	Policy     Page = "/ui/policy"
 	Version    Page = "/ui/policy/{number}"
+	Prices     Page = "/ui/prices"
 	Settings   Page = "/ui/settings"
 )
 
@@ -76,6 +77,7 @@ var Named = map[string]Page{
 	"Alarms":     Alarms,
 	"Policy":     Policy,
 	"Version":    Version,
+	"Prices":     Prices,
 	"Settings":   Settings,
 }
 

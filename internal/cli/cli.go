@@ -124,6 +124,7 @@ func groups(a *command.App) []*cobra.Command {
 		command.Group("operators", "The people who decide: list, add, change, remove, new token",
 			newOperatorsLs(a), newOperatorsAdd(a), newOperatorsSet(a), newOperatorsRm(a), newOperatorsToken(a),
 			newForgetPasskeys(a)),
+		newPricing(a),
 		rules.New(a),
 		// The group `proxy`: settings of the model proxy. The calls themselves are
 		// in the ledger.

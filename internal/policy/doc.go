@@ -26,7 +26,8 @@
 // without when matches always. If none does, the default of the control point decides:
 // allow where nothing is said, gate for confirmation. Rules are compiled once and indexed
 // by control point, and those that want a certain tool, agent or the like by that. A rule
-// with mode: shadow never decides; what it would have done is in Verdict.Shadow.
+// with mode: shadow never decides; what it would have done is in Verdict.Shadow. The section budgets
+// has rules made of a few words, which are tried first: see budgets.go.
 //
 // then is allow, block, modify (with set, a merge patch for the payload: see Merge),
 // defer (with retry_after, 30s if not said) or gate (with gate: expires, on_expiry,
@@ -50,6 +51,8 @@
 //	summary, proposed_action     what a signal says was done and is next
 //	declared                     whether the agent itself asks for a gate
 //	model, provider, max_tokens  which model, whose, and how much it may answer
+//	estimate_usd, estimate_tokens what a call may take at most
+//	unpriced                     nobody knows what the model costs
 //	project, status              the deck; completed, failed or interrupted
 //	cost_usd, tokens, input_tokens, output_tokens
 //	session, run, task, trace    what it belongs to
@@ -66,7 +69,7 @@
 //
 // Functions are CEL's own and lowerAscii, trim, split and join. A field that is not
 // there does not compile, nor does a comparison of different types; an expression must
-// be a boolean, a pattern a literal, and a window a literal from 1s to 31d. All rules
+// be a boolean, a pattern a literal, and a window a literal from 1s to 31d, or hour, day or month. All rules
 // together read at most 100 counters, a counter being a function and a window.
 //
 // # What is absent

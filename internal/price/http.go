@@ -36,6 +36,9 @@ func (p *Prices) List() Listed {
 	return l
 }
 
+// Own are the prices that operators have set.
+func (p *Prices) Own() []Price { return p.force.Load().set }
+
 // Asked is how a model is priced now: the row that holds, and how it was found.
 type Asked struct {
 	Model string `json:"model"`

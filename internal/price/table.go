@@ -187,20 +187,21 @@ const (
 	unpricedOutput = 180
 )
 
-// row is the row of a name in lower case that holds at a moment, for so many tokens. One of the provider comes first.
+// row is the row of a name in lower case that holds at a moment, for so many tokens. One of the provider comes first,
+// then one for any provider, and then that of another one, since the same model costs much the same everywhere.
 func (t *Table) row(provider, name string, at time.Time, input int64) (found Price, ok bool) {
 	day := at.UTC().Format(time.DateOnly)
-	for _, p := range t.byModel[name] {
-		if p.From > day || p.Above > 0 && input <= p.Above {
-			continue
+	holds := func(is func(of string) bool) bool {
+		i := slices.IndexFunc(t.byModel[name], func(p Price) bool {
+			return p.From <= day && (p.Above == 0 || input > p.Above) && is(p.Provider)
+		})
+		if i >= 0 {
+			found, ok = t.byModel[name][i], true
 		}
-		if p.Provider == provider || provider == "" || !ok && p.Provider == "" {
-			return p, true
-		}
-		if !ok {
-			found, ok = p, true
-		}
+		return ok
 	}
+	_ = provider != "" && holds(func(of string) bool { return of == provider }) ||
+		holds(func(of string) bool { return of == "" }) || holds(func(string) bool { return true })
 	return found, ok
 }
 

@@ -30,12 +30,21 @@
 // it decided anew if that makes a difference: a limit of 60 lets through 60 of 100 calls at
 // once. A window is divided into sixty parts and is
 // counted in whole ones, so it reaches back up to a sixtieth further than it says: a limit
-// is never missed because of rounding. Only what the rules in force read is counted. A
+// is never missed because of rounding; windows of the calendar (this day) are exact. Only what the rules in force read is
+// counted. A
 // version that reads other counters is in force once the entries of the longest window
 // have been read.
 //
+// # What is reserved
+//
+// What a model call takes is known when it is over. Reserve adds to the record of a decision that lets one go on what
+// it may take at most (Reservation, held.go). That counts as cost and tokens of all whom the call belongs to until a Fact
+// releases it, beside what the call really took, or for 15 minutes. An approved call, which goes on without a
+// decision, is reserved with Book.ReserveFor. What only reserves stop is deferred (policy.Decide).
+//
 // # Invariants
 //
+// Nothing that an agent reports makes a counter smaller. A release counts once, and only by the agent that reserved.
 // A decision that is recorded is what its version says with all that was recorded before
 // it. A decision names the versions of all layers, and the rule that took it. A suspended agent is
 // blocked whatever the rules say. Replaying a version over its own decisions changes

@@ -87,7 +87,7 @@ func TestTheDashboardIsAccessible(t *testing.T) {
 		"/ui/tasks/default/T-2026-044", "/ui/sessions", "/ui/sessions/default/stroll", "/ui/runs", "/ui/runs/" + w.run,
 		"/ui/handoffs", "/ui/handoffs?all=1", "/ui/handoffs/" + w.handoff,
 		"/ui/ledger", "/ui/ledger/20", "/ui/deliveries", "/ui/deliveries/" + w.delivery, "/ui/alarms", "/ui/policy",
-		"/ui/policy/1", "/ui/settings", "/ui/nowhere",
+		"/ui/policy/1", "/ui/settings", "/ui/prices", "/ui/nowhere",
 		"/ui/login",
 	}
 	all := http.NewServeMux()

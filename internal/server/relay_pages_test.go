@@ -173,7 +173,9 @@ func TestWorkPagesShowWhatHappened(t *testing.T) {
 		v.sees("/ui/ledger?q=task:default:T-2026-044", "everything in the trace", "gate.opened")
 		v.sees("/ui/ledger?q=traffic.light", "entries about traffic.light", "step.allowed")
 		v.sees("/ui/ledger/1", "Verify in this page", "data-checkpoint=")
-		v.sees("/ui/settings", "claude-sonnet-4-6", "admin", "ledger.retention")
+		v.sees("/ui/settings", "prices of models, version 0", "admin", "ledger.retention")
+		v.sees("/ui/prices", "claude-sonnet-4-6", "any other model", "days ago")
+		v.sees("/ui/prices?provider=openai", "gpt-4o")
 		if status, _, _ := v.get("/ui/ledger/999999"); status != 404 {
 			t.Errorf("an entry that is not there: %d", status)
 		}
@@ -223,9 +225,13 @@ func TestWorkPagesDo(t *testing.T) {
 	acts("/ui/settings/operators/add", "sbx_op_", url.Values{"name": {"erin"}, "role": {"viewer"}})
 	acts("/ui/settings/operators/erin/token", "sbx_op_", nil)
 	acts("/ui/settings/operators/erin/remove", "no operator any more", nil)
-	do("/ui/settings/prices", "A line should be a model", url.Values{"prices": {"gpt-4o cheap"}})
-	acts("/ui/settings/prices", "Version 1 of the prices is in force",
-		url.Values{"prices": {"gpt-4o 2.5 10\nown-model 1 2 2026-03-01\n"}})
+	do("/ui/prices/set", "input should be a number such as 3", url.Values{"model": {"gpt-4o"}, "input": {"cheap"}, "output": {"1"}})
+	acts("/ui/prices/set", "own-model has its price, version 1.", url.Values{
+		"model": {"own-model"}, "input": {"1"}, "output": {"2"}, "cache_read": {"0.5"}, "from": {"2026-03-01"},
+	})
+	v.sees("/ui/prices?q=own-model-2", "own-model, the dearest model of its family", "set here")
+	v.sees("/ui/prices", "any other model", "claude-sonnet-4-6")
+	acts("/ui/prices/remove", "What was set for own-model is taken back.", url.Values{"model": {"own-model"}})
 	do("/ui/settings/channels/test", "There is no channel", url.Values{"channel": {"slack"}})
 
 	stricter := "version: 1\ndefaults: {action: gate}\nrules:\n  - name: on-trial\n    on: [message]\n    then: block\n" +
@@ -323,14 +329,15 @@ func TestWorkPagesKeepTheWalls(t *testing.T) {
 		"/ui/settings/channels/test":               {"channel": {"slack"}},
 		"/ui/settings/operators/admin/token":       {},
 		"/ui/settings/operators/admin/remove":      {},
-		"/ui/settings/prices":                      {"prices": {"gpt-4o 1 1"}},
+		"/ui/prices/set":                           {"model": {"gpt-4o"}, "input": {"1"}, "output": {"1"}},
+		"/ui/prices/remove":                        {"model": {"gpt-4o"}},
 		"/ui/settings/operators/add":               {"name": {"mallory"}, "role": {"admin"}, "workspace": {""}},
 	}
 	for path, form := range forms {
 		before := w.head()
 		viewer.post(path, form)
 		// her own workspace may have operators; see below
-		if path != "/ui/settings/operators/add" && path != "/ui/settings/prices" {
+		if path != "/ui/settings/operators/add" && !strings.HasPrefix(path, "/ui/prices/") {
 			olga.post(path, form)
 		}
 		if after := w.head(); after != before {

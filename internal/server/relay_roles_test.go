@@ -198,8 +198,13 @@ func (s *stage) deeds() []deed {
 		}},
 		{action: ofPerson + "{name}/token", least: admin, make: s.operatorNamed("token")},
 		{action: ofPerson + "{name}/remove", least: admin, make: s.operatorNamed("remove")},
-		{action: "/ui/settings/prices", least: admin, make: func() (string, url.Values) {
-			return "/ui/settings/prices", url.Values{"prices": {s.name("model") + " 1 2"}}
+		{action: "/ui/prices/set", least: admin, make: func() (string, url.Values) {
+			return "/ui/prices/set", url.Values{"model": {s.name("model")}, "input": {"1"}, "output": {"2"}}
+		}},
+		{action: "/ui/prices/remove", least: admin, make: func() (string, url.Values) {
+			name := s.name("model")
+			s.ops(200, "PUT /ops/pricing", `{"models":[{"model":"`+name+`","input":1,"output":2}]}`, nil)
+			return "/ui/prices/remove", url.Values{"model": {name}}
 		}},
 	}
 }

@@ -210,6 +210,7 @@ func TestWorkspacesAreWalls(t *testing.T) {
 			{"POST /ops/knowledge", "POST /ops/knowledge", `{"content":"x","source":"y"}`, 201, 1},
 			{"GET /ops/knowledge/{id}", "GET /ops/knowledge/" + fact.ID, "", 404, 0},
 			{"DELETE /ops/knowledge/{id}", "DELETE /ops/knowledge/" + fact.ID, "", 404, 0},
+			{"GET /ops/pricing/{model}", "GET /ops/pricing/gpt-4o", "", 200, 0}, // prices are no secret
 			{"PUT /ops/pricing", "PUT /ops/pricing", `{"models":[]}`, 403, 0},
 			{"GET /ops/gates", "GET /ops/gates?workspace=default", "", 200, 0},
 			{"GET /ops/gates", "GET /ops/gates?agent=" + secret, "", 200, 0},

@@ -63,7 +63,7 @@ type Result struct {
 // Actions are all forms of the dashboard, each with the role that it takes.
 func Actions() []Action {
 	return slices.Concat(inboxActions(), agentActions(), accountActions(), mailActions(), taskActions(), runActions(),
-		deliveryActions(), alarmActions(), policyActions(), settingActions(), handoffActions(),
+		deliveryActions(), alarmActions(), policyActions(), settingActions(), priceActions(), handoffActions(),
 		terminalActions())
 }
 

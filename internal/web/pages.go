@@ -66,8 +66,9 @@ func Pages() []Page {
 		// The settings are shown; the configuration is changed in its file.
 		{
 			Path: string(address.Settings), Template: "settings", Title: "Settings",
-			Live: []string{"operator", "prices"}, Load: (*Web).loadSettings,
+			Live: []string{"operator"}, Load: (*Web).loadSettings,
 		},
+		{Path: string(address.Prices), Template: "prices", Title: "Prices", Live: []string{"prices"}, Load: (*Web).loadPrices},
 		{Path: string(address.Terminal), Template: "terminal", Title: "A terminal asks", Load: (*Web).loadTerminal},
 	}
 }

@@ -1,9 +1,7 @@
 package web
 
 import (
-	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"signalbox/internal/address"
@@ -20,7 +18,6 @@ func settingActions() []Action {
 		{Path: address.Settings.Of("operators/add"), Role: roster.Admin, Do: (*Web).addOperator},
 		{Path: address.Settings.Of("operators/{name}/token"), Role: roster.Admin, Do: (*Web).newToken},
 		{Path: address.Settings.Of("operators/{name}/remove"), Role: roster.Admin, Do: (*Web).removeOperator},
-		{Path: address.Settings.Of("prices"), Role: roster.Admin, Do: (*Web).setPrices},
 	}
 }
 
@@ -32,7 +29,6 @@ type settings struct {
 	Operators  []roster.Person
 	Workspaces []string
 	Prices     price.Listed
-	PriceText  string
 	Retention  string
 	Keep       string
 	Groups     []settingGroup
@@ -61,7 +57,6 @@ func (w *Web) loadSettings(r *Request) (any, error) {
 		return nil, err
 	}
 	v.Prices = w.Prices.List()
-	v.PriceText = priceText(v.Prices.Models)
 	// Channels and configuration are the whole server's.
 	if v.Confined {
 		return v, nil
@@ -148,56 +143,4 @@ func showToken(t newOperator) Result {
 func (w *Web) removeOperator(r *Request) (Result, error) {
 	err := w.Roster.RemoveOperator(r.Context(), r.Who, r.PathValue("name"))
 	return Result{To: address.Settings.At(), Flash: r.PathValue("name") + " is no operator any more."}, err
-}
-
-// priceText is the price table as lines that can be edited: model, input, output, and from when.
-func priceText(all []price.Price) string {
-	var b strings.Builder
-	for _, p := range all {
-		_, _ = fmt.Fprintln(&b, strings.TrimSpace(fmt.Sprintf("%s %v %v %s", p.Model, p.Input, p.Output, p.From)))
-	}
-	return b.String()
-}
-
-// readPrices reads what priceText writes. The first line that is wrong is quoted in the error.
-func readPrices(text string) (all []price.Price, err error) {
-	for line := range strings.Lines(text) {
-		fields := strings.Fields(line)
-		if len(fields) == 0 {
-			continue
-		}
-		var p price.Price
-		var err1, err2 error
-		if len(fields) >= 3 {
-			p.Model = fields[0]
-			p.Input, err1 = strconv.ParseFloat(fields[1], 64)
-			p.Output, err2 = strconv.ParseFloat(fields[2], 64)
-		}
-		if len(fields) == 4 {
-			p.From = fields[3]
-		}
-		if len(fields) < 3 || len(fields) > 4 || err1 != nil || err2 != nil {
-			return nil, fault.New(fault.InvalidPayload,
-				"A line should be a model, what a million tokens in and out cost, and maybe a day, such as \"claude-sonnet-4-6 3 "+
-					"15 2026-03-01\", and is %.80q.", strings.TrimSpace(line)).About("prices")
-		}
-		all = append(all, p)
-	}
-	return all, nil
-}
-
-// setPrices replaces the price table.
-func (w *Web) setPrices(r *Request) (Result, error) {
-	at := Result{To: address.Settings.At() + "#prices"}
-	all, err := readPrices(r.PostFormValue("prices"))
-	if err != nil {
-		return at, err
-	}
-	// Prices are versions: costs that were computed before stay as they are.
-	table, err := w.Prices.Change(r.Context(), r.Who, price.Change{Models: all})
-	if err != nil {
-		return at, err
-	}
-	at.Flash = fmt.Sprintf("Version %d of the prices is in force.", table.Version)
-	return at, nil
 }
