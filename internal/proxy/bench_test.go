@@ -1,6 +1,7 @@
 package proxy_test
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net"
@@ -11,10 +12,13 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	"signalbox/internal/policy"
 	"signalbox/internal/proxy"
+	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/testbed"
 )
@@ -34,10 +38,17 @@ func tenRules() (rules string) {
 // how many in a second with 16 connections, in turns.
 func BenchmarkCarry(b *testing.B) {
 	n := start(b, storetest.SQLite(b))
-	n.apply(tenRules())
+	text := strings.Replace(string(policy.Default()), "rules:\n", "rules:\n"+tenRules(), 1)
+	if _, _, err := n.Book.Apply(b.Context(), roster.Identity{}, []byte(text), 0); err != nil {
+		b.Fatal(err)
+	}
 	n.provider.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
+		body, _ := io.ReadAll(r.Body)
 		w.Header().Set("Content-Type", "application/json")
+		if bytes.Contains(body, []byte("List")) {
+			_, _ = io.WriteString(w, strings.ReplaceAll(formCases[0].reply, "rm -r build", "ls -la src"))
+			return
+		}
 		_, _ = io.WriteString(
 			w, `{"id":"msg_1","type":"message","role":"assistant","model":"claude-sonnet-4-6","content":[{"type":"text",`+
 				`"text":"`+strings.Repeat("Some words. ", 40)+`"}],"stop_reason":"end_turn","usage":{"input_tokens":100,`+
@@ -57,14 +68,14 @@ func BenchmarkCarry(b *testing.B) {
 	})
 	defer bare.Close()
 	transport := &http.Transport{MaxIdleConnsPerHost: 64}
-	rate := func(base string, connections, calls int) float64 {
+	rate := func(base, question string, connections, calls int) float64 {
 		began := time.Now()
 		var wg sync.WaitGroup
 		for c := range connections {
 			wg.Go(func() {
 				for i := range calls / connections {
 					r, _ := http.NewRequestWithContext(b.Context(), http.MethodPost, base+messagesPath,
-						strings.NewReader(strings.Replace(fmt.Sprintf(messageAsk, false), "Clean up", fmt.Sprint("Clean up ", c, i), 1)))
+						strings.NewReader(strings.Replace(fmt.Sprintf(messageAsk, false), "Clean up", fmt.Sprint(question, c, i), 1)))
 					r.Header.Set("X-Api-Key", n.key)
 					res, err := transport.RoundTrip(r)
 					if err != nil || res.StatusCode != http.StatusOK {
@@ -79,18 +90,35 @@ func BenchmarkCarry(b *testing.B) {
 		wg.Wait()
 		return float64(calls) / time.Since(began).Seconds()
 	}
-	for _, connections := range []int{1, 16} {
-		b.Run(fmt.Sprint(connections), func(b *testing.B) {
+	for _, c := range []struct {
+		name, question string
+		connections    int
+	}{{"1", "Clean up ", 1}, {"16", "Clean up ", 16}, {"tools-1", "List ", 1}, {"tools-16", "List ", 16}} {
+		b.Run(c.name, func(b *testing.B) {
 			var ours, theirs float64
+			var oursUsed, theirsUsed time.Duration
 			for b.Loop() {
-				theirs += rate(bare.URL, connections, 1600)
-				ours += rate(n.web.URL, connections, 1600)
+				begin := used()
+				theirs += rate(bare.URL, c.question, c.connections, 1600)
+				between := used()
+				ours += rate(n.web.URL, c.question, c.connections, 1600)
+				oursUsed, theirsUsed = oursUsed+used()-between, theirsUsed+between-begin
 			}
 			b.ReportMetric(ours/float64(b.N), "ours/s")
 			b.ReportMetric(theirs/float64(b.N), "bare/s")
 			b.ReportMetric(theirs/ours, "times")
+			// What the processor did, with the client and the provider: other load does not change it as much.
+			b.ReportMetric(float64(oursUsed.Microseconds())/float64(b.N*1600), "ours-µs")
+			b.ReportMetric(float64(theirsUsed.Microseconds())/float64(b.N*1600), "bare-µs")
 		})
 	}
+}
+
+// used is the time of the processor that this process has used.
+func used() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // BenchmarkHeld holds 2,000 calls at once, on bare connections, and reports what each takes
@@ -106,7 +134,7 @@ func BenchmarkHeld(b *testing.B) {
 		_, _ = io.WriteString(w, formCases[0].reply)
 	})
 	const calls = 2000
-	used := func() float64 {
+	memory := func() float64 {
 		for range 5 { // each halves stacks that have become small
 			runtime.GC()
 		}
@@ -115,7 +143,7 @@ func BenchmarkHeld(b *testing.B) {
 		return float64(m.HeapInuse + m.StackInuse)
 	}
 	for b.Loop() {
-		before := used()
+		before := memory()
 		var conns []net.Conn
 		for i := range calls {
 			c, err := (&net.Dialer{}).DialContext(b.Context(), "tcp", n.web.Listener.Addr().String())
@@ -136,7 +164,7 @@ func BenchmarkHeld(b *testing.B) {
 		// Until each is held, and what passed was written.
 		time.Sleep(500 * time.Millisecond)
 		// With the client's side, and what the ledger keeps of the newest entries.
-		b.ReportMetric((used()-before)/calls/1024, "KB/call")
+		b.ReportMetric((memory()-before)/calls/1024, "KB/call")
 		for _, c := range conns {
 			_ = c.Close()
 		}

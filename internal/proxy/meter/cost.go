@@ -32,7 +32,7 @@ func New(r *Recorder) *Meter {
 // what was asked for. That counts only where the table knows it: an alias of a gateway is no price.
 func (m *Meter) dearest(provider, asked string, about *form.Facts, u price.Usage) price.Cost {
 	cost := m.core.Prices.Cost(provider, asked, u)
-	if about.Model == "" {
+	if about.Model == "" || about.Model == asked && len(about.Models) == 0 {
 		return cost
 	}
 	by := m.core.Prices.Cost(provider, about.Model, u)
