@@ -50,17 +50,17 @@ func (w *Web) loadPrices(r *Request) (any, error) {
 			v.Providers = append(v.Providers, p.Provider)
 		}
 	}
-	shown := func(p price.Price) bool {
+	listed := func(p price.Price) bool {
 		return p.Provider == v.Provider || p.Model == price.Any || v.Provider == "set" && v.Own[p.Model]
 	}
 	if v.Search != "" {
 		asked := w.Prices.Ask("", v.Search, 0)
 		v.Asked, v.Provider = &asked, ""
-		shown = func(p price.Price) bool {
+		listed = func(p price.Price) bool {
 			return strings.Contains(strings.ToLower(p.Model), strings.ToLower(v.Search)) || p.Model == asked.Price.Model
 		}
 	}
-	v.Models = slices.DeleteFunc(slices.Clone(v.Models), func(p price.Price) bool { return !shown(p) })
+	v.Models = slices.DeleteFunc(slices.Clone(v.Models), func(p price.Price) bool { return !listed(p) })
 	v.Models = v.Models[:min(len(v.Models), maxPrices)]
 	return v, nil
 }
