@@ -75,7 +75,7 @@ func labels(m map[string]string) string {
 // newAgentsShow shows one agent. An agent is named by its name and its workspace: the
 // same name may exist in every workspace.
 func newAgentsShow(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{Use: "show NAME", Short: "Show one agent", Args: command.Exactly(1, agentArgument)})
+	c := a.About("show NAME", "Show one agent", agentArgument)
 	workspace := workspaceFlag(c)
 	c.RunE = func(c *command.Command, args []string) error {
 		return command.Ask(c.Context(), a, api.Get(api.AgentPath(args[0], *workspace)), printAgent)
@@ -149,7 +149,7 @@ func newAgentsSuspend(a *command.App, suspend bool) *command.Command {
 	if !suspend {
 		use, short, done = "resume NAME", "Resume a suspended agent", "%s is resumed."
 	}
-	c := a.WithJSON(&command.Command{Use: use, Short: short, Args: command.Exactly(1, agentArgument)})
+	c := a.About(use, short, agentArgument)
 	workspace := workspaceFlag(c)
 	c.RunE = func(c *command.Command, args []string) error {
 		r := api.Patch(api.AgentPath(args[0], *workspace), roster.AgentChange{Suspended: &suspend})

@@ -162,6 +162,12 @@ func (a *App) Listing(short string) *cobra.Command {
 	return a.WithJSON(&cobra.Command{Use: "ls", Short: short, Args: NoArguments()})
 }
 
+// About is a command about one thing, which its only argument names, and has the flag --json. what says in an error
+// what the argument should be.
+func (a *App) About(use, short, what string) *cobra.Command {
+	return a.WithJSON(&cobra.Command{Use: use, Short: short, Args: Exactly(1, what)})
+}
+
 // Show prints v as one line of JSON with --json, and as text otherwise. A command prints
 // nothing else to standard output, so that its JSON can be parsed.
 func (a *App) Show(v any, text func(w output.Printer)) error {
