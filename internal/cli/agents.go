@@ -22,12 +22,8 @@ func newAgentsLs(a *command.App) *command.Command {
 	c := a.Listing("List the agents")
 	workspace := onlyWorkspaceFlag(c)
 	c.RunE = func(c *command.Command, _ []string) error {
-		cl, err := a.Client()
-		if err != nil {
-			return err
-		}
 		q := api.Query{"limit": 1000, "workspace": *workspace}
-		agents, err := api.Collect(c.Context(), cl, "/ops/agents", q,
+		agents, err := command.Collect(c.Context(), a, "/ops/agents", q,
 			func(page roster.AgentPage) ([]roster.Agent, string) { return page.Agents, page.Next })
 		if err != nil {
 			return err

@@ -60,15 +60,11 @@ func newKeysLs(a *command.App) *command.Command {
 	})
 	workspace := workspaceFlag(c)
 	c.RunE = func(c *command.Command, args []string) error {
-		cl, err := a.Client()
-		if err != nil {
-			return err
-		}
 		q := api.Query{"limit": 1000, "workspace": *workspace}
 		if len(args) == 1 {
 			q["agent"] = args[0]
 		}
-		keys, err := api.Collect(c.Context(), cl, "/ops/keys", q,
+		keys, err := command.Collect(c.Context(), a, "/ops/keys", q,
 			func(page roster.KeyPage) ([]roster.Key, string) { return page.Keys, page.Next })
 		if err != nil {
 			return err
