@@ -81,6 +81,30 @@ func Dial(t testing.TB, network, address string) net.Conn {
 	return conn
 }
 
+// Serve takes connections until the test ends, and waits for what serves them.
+func Serve(t testing.TB, network, address string, serve func(net.Conn)) net.Listener {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var open sync.WaitGroup
+	open.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			open.Go(func() {
+				defer func() { _ = conn.Close() }()
+				serve(conn)
+			})
+		}
+	})
+	t.Cleanup(func() { _ = l.Close(); open.Wait() })
+	return l
+}
+
 // Background starts a program that is killed at the end of the test.
 func Background(t testing.TB, program *exec.Cmd) {
 	t.Helper()
