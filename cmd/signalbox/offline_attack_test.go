@@ -192,9 +192,7 @@ func TestTheSpoolOfAnotherAgentIsRefused(t *testing.T) {
 		t.Errorf("the alarms are %v", kinds)
 	}
 	o.use("Read", "/3")
-	if diff := cmp.Diff([]unsupervised{{1, "Read", "/1", "allow", ""}}, o.steps()); diff != "" {
-		t.Error(diff)
-	}
+	o.wantSteps(unsupervised{1, "Read", "/1", "allow", ""})
 }
 
 // An agent that takes the socket away gets what the rule allows, and nothing else.
@@ -213,8 +211,6 @@ func TestBlockingTheSocketGetsWhatTheRuleAllows(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.use("Read", "/4")
-	want := []unsupervised{{1, "Read", "/1", "allow", ""}, {2, "Bash", "/2", "refused", ""}, {3, "WebFetch", "/3", "refused", ""}}
-	if diff := cmp.Diff(want, o.steps()); diff != "" {
-		t.Error(diff)
-	}
+	o.wantSteps(unsupervised{1, "Read", "/1", "allow", ""}, unsupervised{2, "Bash", "/2", "refused", ""},
+		unsupervised{3, "WebFetch", "/3", "refused", ""})
 }

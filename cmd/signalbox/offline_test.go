@@ -98,6 +98,14 @@ type unsupervised struct {
 	Problem string
 }
 
+// wantSteps checks what happened without the server, as far as the ledger knows.
+func (o *offline) wantSteps(want ...unsupervised) {
+	o.t.Helper()
+	if diff := cmp.Diff(want, o.steps()); diff != "" {
+		o.t.Error(diff)
+	}
+}
+
 // steps are the entries of what happened without the server, in their order.
 func (o *offline) steps() (all []unsupervised) {
 	o.t.Helper()
@@ -173,9 +181,7 @@ func TestHarmlessToolsGoOnWithoutTheServerAndAreRecordedLater(t *testing.T) {
 		{6, "Write", "/f", "refused", ""},
 		{7, "", "", "refused", ""},
 	}
-	if diff := cmp.Diff(want, o.steps()); diff != "" {
-		t.Error(diff)
-	}
+	o.wantSteps(want...)
 	if kinds := o.alarms(); kinds != nil {
 		t.Errorf("alarms: %v", kinds)
 	}
@@ -224,9 +230,7 @@ func TestWithoutARuleNothingGoesOnWithoutTheServer(t *testing.T) {
 	}
 	o.again()
 	o.use("Read", "/d")
-	if diff := cmp.Diff([]unsupervised{{1, "Read", "/b", "refused", ""}}, o.steps()); diff != "" {
-		t.Error(diff)
-	}
+	o.wantSteps(unsupervised{1, "Read", "/b", "refused", ""})
 }
 
 // Clients are killed at random moments, several at once, while the server is away and while it comes back. Every step that
