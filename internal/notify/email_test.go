@@ -21,7 +21,6 @@ import (
 	"net/mail"
 	"net/textproto"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
