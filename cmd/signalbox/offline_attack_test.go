@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"signalbox/internal/testbed"
 )
 
 // What an agent that may write to the folder can do to its spool is seen.
@@ -18,17 +20,12 @@ func TestASpoolThatWasChangedIsAnAlarm(t *testing.T) {
 	edit := func(change func(lines []string) []string) func(*testing.T, string) {
 		return func(t *testing.T, folder string) {
 			file := filepath.Join(folder, "steps")
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := testbed.Read(t, file)
 			lines := change(strings.SplitAfter(strings.TrimSuffix(string(text), "\n"), "\n"))
 			for i := range lines {
 				lines[i] = strings.TrimSuffix(lines[i], "\n") + "\n"
 			}
-			if err := os.WriteFile(file, []byte(strings.Join(lines, "")), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testbed.Write(t, file, strings.Join(lines, ""))
 		}
 	}
 	all := []string{"/1", "/2", "/3", "/4"}
@@ -113,23 +110,15 @@ func TestAListCannotBeMadeWider(t *testing.T) {
 	o := goOffline(t, offlinePolicy)
 	o.use("Read", "/0")
 	file := filepath.Join(o.spool, "list")
-	good, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	good := testbed.Read(t, file)
 	// Another server's list, for this very spool.
 	other := goOffline(t, strings.Replace(offlinePolicy, `"Grep"]`, `"Grep", "TodoRead"]`, 1))
 	for _, name := range []string{"key", "steps"} {
-		text, err := os.ReadFile(filepath.Join(o.spool, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testbed.Read(t, filepath.Join(o.spool, name))
 		if err := os.MkdirAll(other.spool, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(other.spool, name), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Write(t, filepath.Join(other.spool, name), text)
 	}
 	other.use("Read", "/0")
 	foreign, err := os.ReadFile(filepath.Join(other.spool, "list"))
@@ -145,18 +134,14 @@ func TestAListCannotBeMadeWider(t *testing.T) {
 		"empty":             nil,
 		"twice":             append(slices.Clone(good), good...),
 	} {
-		if err := os.WriteFile(file, list, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Write(t, file, list)
 		for _, tool := range []string{"Read", "Bash", "TodoRead"} {
 			if o.use(tool, "/x") {
 				t.Errorf("with a list that is %s, %s is allowed", name, tool)
 			}
 		}
 	}
-	if err := os.WriteFile(file, good, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Write(t, file, good)
 	if !o.use("Read", "/x") || o.use("TodoRead", "/x") {
 		t.Error("the list of the server is not taken")
 	}
@@ -176,9 +161,7 @@ func TestTheSpoolOfAnotherAgentIsRefused(t *testing.T) {
 	o.use("Read", "/0")
 	secret := regexp.MustCompile(`rs-amp-[0-9a-z]+`).FindString(mustRun(t, o.dir, "agents", "add", "other"))
 	key := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(key, []byte(secret), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Write(t, key, secret)
 	o.kill()
 	o.use("Read", "/1")
 	o.again()

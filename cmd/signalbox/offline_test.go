@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -42,19 +41,14 @@ func goOffline(t *testing.T, source string) *offline {
 	dir, project, state := t.TempDir(), t.TempDir(), t.TempDir()
 	o := &offline{t: t, process: up(t, dir)}
 	file := filepath.Join(t.TempDir(), "policy.yaml")
-	if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Write(t, file, source)
 	mustRun(t, dir, "policy", "apply", file)
 	cmd := exec.CommandContext(t.Context(), binary, "hook", "install", "claude-code", "--project", "--offline", "--data", dir)
 	cmd.Dir, cmd.Env = project, append(cleanEnv(), "XDG_STATE_HOME="+state)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	settings, err := os.ReadFile(filepath.Join(project, ".claude", "settings.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	settings := testbed.Read(t, filepath.Join(project, ".claude", "settings.json"))
 	_, line, _ := strings.Cut(string(settings), " hook claude-code ")
 	line, _, _ = strings.Cut(line, " ||")
 	line, _, _ = strings.Cut(line, `"`)

@@ -75,10 +75,7 @@ func (p *process) launch(folder string, supervised bool) (id string) {
 }
 
 func (p *process) operator() string {
-	text, err := os.ReadFile(filepath.Join(p.dir, "operator.token"))
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	text := testbed.Read(p.t, filepath.Join(p.dir, "operator.token"))
 	return strings.TrimSpace(string(text))
 }
 
@@ -228,9 +225,7 @@ func TestARunOnATerminal(t *testing.T) {
 	term.shows("a time that goes on", func(screen string) bool {
 		return ticking.MatchString(screen) && strings.Contains(screen, "▸ $ ls")
 	})
-	if err := os.WriteFile(hold, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Write(t, hold, "")
 	term.sees("done · amp · ", "1 step · 1,234 tokens · $0.0150", "All green.", "`amp threads continue T-1`")
 	term.ends()
 }
@@ -253,10 +248,7 @@ func TestAKilledSupervisorTakesTheAgentWithIt(t *testing.T) {
 // gone waits until the agents that wrote the log are.
 func gone(t *testing.T, log string) {
 	t.Helper()
-	text, err := os.ReadFile(log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testbed.Read(t, log)
 	for line := range strings.Lines(string(text)) {
 		var pid int
 		if _, err := fmt.Sscanf(line, "begin %d", &pid); err != nil {

@@ -160,9 +160,7 @@ func TestASupervisedRunWhoseServerIsGoneDoesNothing(t *testing.T) {
 	}
 	says("begin ")
 	p.kill()
-	if err := os.WriteFile(hold, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Write(t, hold, "")
 	says("refused=true")
 	stop() // they would wait for the server, to record the end
 	for _, cmd := range cmds {
@@ -208,9 +206,7 @@ func BenchmarkSupervisedRuns(b *testing.B) {
 		testbed.ReportLatency(b, took)
 		b.ReportMetric(float64((p.cpu()-cpu).Microseconds())/many/lines, "cpu-µs/line")
 		b.ReportMetric(p.others()+p.memory()-before, "MB")
-		if err := os.WriteFile(hold, nil, 0o600); err != nil {
-			b.Fatal(err)
-		}
+		testbed.Write(b, hold, "")
 		var page struct{ Gates []struct{ ID string } }
 		testbed.Until(b, "all to ask", func() bool {
 			p.get("/ops/gates?status=pending", &page)
@@ -313,9 +309,7 @@ func TestRunsOfAServerShareTheProcessThatWatchesThem(t *testing.T) {
 	if last.Event.Type != "completed" || *last.Event.OK {
 		t.Errorf("%+v", last)
 	}
-	if err := os.WriteFile(hold, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Write(t, hold, "")
 	for _, id := range ids[1:] {
 		p.follow(id, 0, func(e event) bool { last = e; return false })
 		if last.Event.Type != "completed" || !*last.Event.OK || last.Event.Answer != "done" {
@@ -396,9 +390,7 @@ func TestARealClaudeCodeIsNotStoppedForWhatItAsks(t *testing.T) {
 			p, start := realClaude(t, program)
 			work, m, done := t.TempDir(), startModel(t, anthropic), make(chan string, 1)
 			page := filepath.Join(work, "page")
-			if err := os.WriteFile(page, []byte("text\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testbed.Write(t, page, "text\n")
 			cmd := start(m.url, work, "--supervised", "--", "try them")
 			go func() {
 				out, _ := cmd.CombinedOutput()

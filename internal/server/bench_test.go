@@ -120,10 +120,7 @@ func startChild(b *testing.B, address string) *benchServer {
 	if err != nil {
 		b.Fatal(err)
 	}
-	token, err := os.ReadFile(filepath.Join(dir, server.TokenFile))
-	if err != nil {
-		b.Fatal(err)
-	}
+	token := testbed.Read(b, filepath.Join(dir, server.TokenFile))
 	return (&benchServer{
 		url: strings.TrimSpace(url), token: strings.TrimSpace(string(token)), stop: stop,
 		pid: child.Process.Pid,

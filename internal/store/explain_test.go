@@ -111,9 +111,7 @@ func TestAFileThatCannotBeOpenedIsExplained(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, []byte(strings.Repeat("this is not a database\n", 100)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Write(t, file, strings.Repeat("this is not a database\n", 100))
 	for _, c := range []struct {
 		name, path string
 		code       fault.Code
