@@ -60,8 +60,7 @@ func TestASpoolThatWasChangedIsAnAlarm(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			o := goOffline(t, offlinePolicy)
-			o.use("Read", "/0")
+			o := goOfflineListed(t)
 			o.kill()
 			for _, path := range all {
 				if !o.use("Read", path) {
@@ -107,8 +106,7 @@ func remove(t *testing.T, file string) {
 // A list is what the server signed, for this spool, and until it ends.
 func TestAListCannotBeMadeWider(t *testing.T) {
 	t.Parallel()
-	o := goOffline(t, offlinePolicy)
-	o.use("Read", "/0")
+	o := goOfflineListed(t)
 	file := filepath.Join(o.spool, "list")
 	good := testbed.Read(t, file)
 	// Another server's list, for this very spool.
@@ -157,8 +155,7 @@ func TestAListCannotBeMadeWider(t *testing.T) {
 // The spool of another agent is refused, and seen.
 func TestTheSpoolOfAnotherAgentIsRefused(t *testing.T) {
 	t.Parallel()
-	o := goOffline(t, offlinePolicy)
-	o.use("Read", "/0")
+	o := goOfflineListed(t)
 	secret := regexp.MustCompile(`rs-amp-[0-9a-z]+`).FindString(mustRun(t, o.dir, "agents", "add", "other"))
 	key := filepath.Join(t.TempDir(), "key")
 	testbed.Write(t, key, secret)
@@ -181,8 +178,7 @@ func TestTheSpoolOfAnotherAgentIsRefused(t *testing.T) {
 // An agent that takes the socket away gets what the rule allows, and nothing else.
 func TestBlockingTheSocketGetsWhatTheRuleAllows(t *testing.T) {
 	t.Parallel()
-	o := goOffline(t, offlinePolicy)
-	o.use("Read", "/0")
+	o := goOfflineListed(t)
 	socket := filepath.Join(o.dir, "ahp.sock")
 	if err := os.Rename(socket, socket+".away"); err != nil {
 		t.Fatal(err)

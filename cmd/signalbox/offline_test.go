@@ -60,6 +60,14 @@ func goOffline(t *testing.T, source string) *offline {
 	return o
 }
 
+// goOfflineListed is goOffline after a first call, with which the list of tools comes.
+func goOfflineListed(t *testing.T) *offline {
+	t.Helper()
+	o := goOffline(t, offlinePolicy)
+	o.use("Read", "/0")
+	return o
+}
+
 // use has the hook asked about a tool, as Claude Code does, and reports whether it may be used.
 func (o *offline) use(tool, path string, more ...string) bool {
 	o.t.Helper()
