@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"signalbox/internal/address"
-	"signalbox/internal/fault"
 	"signalbox/internal/handoff"
 	"signalbox/internal/run"
 	"signalbox/internal/wire"
@@ -34,11 +33,8 @@ func (w *Web) loadRuns(r *Request) (any, error) {
 		return nil, err
 	}
 	page, err := w.Runs.List(r.Context(), run.Filter{Status: v.Status, User: v.User}, before[0], runRows)
-	if v.User != "" && fault.Is(err, fault.NotFound) { // there is no such user
-		return v, nil
-	}
 	v.Runs, v.Next = page.Runs, nextPage(r, page.Next)
-	return v, err
+	return v, unlessNobody(v.User, err)
 }
 
 // runView is one run, as it is now or as it was after one of its events (At). Prev and Next step
