@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"signalbox/internal/testbed"
 )
 
 // spoolOf is a spool with a list of the tools, and the key of the server that signed it.
@@ -54,10 +56,7 @@ var errAway = Lost(errors.New("nobody listens"))
 // kept are the steps in a spool, without the line that begins it.
 func kept(t *testing.T, s *Spool) (all []spooled) {
 	t.Helper()
-	text, err := os.ReadFile(s.file(linesFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testbed.Read(t, s.file(linesFile))
 	for _, line := range strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")[1:] {
 		var one spooled
 		if err := json.Unmarshal([]byte(line), &one); err != nil {
@@ -70,10 +69,7 @@ func kept(t *testing.T, s *Spool) (all []spooled) {
 
 func TestASpoolAllowsWhatTheListNamesUntilItEnds(t *testing.T) {
 	s, server := spoolOf(t, "Read")
-	old, err := os.ReadFile(s.file(listFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	old := testbed.Read(t, s.file(listFile))
 	allowed := func() bool { d, _ := s.Answer(using("Read"), errAway); return d.Allowed() } // refused with an error
 	if !allowed() {
 		t.Error("the list names Read")
@@ -86,9 +82,7 @@ func TestASpoolAllowsWhatTheListNamesUntilItEnds(t *testing.T) {
 	if err := s.keepList(listOf(t, s, server, s.now(), []string{})); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(s.file(listFile), old, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Write(t, s.file(listFile), old)
 	if allowed() {
 		t.Error("a list that has ended was used again")
 	}

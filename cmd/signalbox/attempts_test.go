@@ -372,9 +372,7 @@ func TestTwentyAttemptsToDecideAreRefused(t *testing.T) {
 	}
 	_ = os.Remove(filepath.Join(a.project, "late"))
 	_ = a.in.Close()
-	if err := os.WriteFile(filepath.Join(a.project, "over"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Write(t, filepath.Join(a.project, "over"), "")
 	late := filepath.Join(a.project, "late")
 	testbed.Until(t, "the attempt after the session", func() bool { _, err := os.Stat(late); return err == nil })
 	if text, _ := os.ReadFile(late); !strings.Contains(string(text), "does not decide about itself") {
@@ -384,9 +382,7 @@ func TestTwentyAttemptsToDecideAreRefused(t *testing.T) {
 		t.Fatalf("after its session something changed:\n%s", cmp.Diff(before, after))
 	}
 	beside := filepath.Dir(a.project)
-	if err := os.WriteFile(filepath.Join(beside, "go"), []byte(a.gate), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Write(t, filepath.Join(beside, "go"), a.gate)
 	testbed.Until(t, "the person to approve in the shell that has started the CLI", func() bool {
 		text, _ := os.ReadFile(filepath.Join(beside, "approved"))
 		return strings.Contains(string(text), "exit 0")

@@ -208,9 +208,7 @@ func (w *world) find() *strings.Replacer {
 		"key.txt":      "sk-ant-of-a-test",
 		"payload.json": strings.ReplaceAll(string(dispatch.Payload), "T-2026-044", "T-2026-001"),
 	} {
-		if err := os.WriteFile(filepath.Join(w.dir, name), []byte(text), 0o600); err != nil {
-			w.t.Fatal(err)
-		}
+		testbed.Write(w.t, filepath.Join(w.dir, name), text)
 	}
 	return strings.NewReplacer(
 		"gate_01…", gates.Gates[0].ID, "gate_02…", gates.Gates[1].ID, "T-2026-044", tasks.Tasks[0].TaskID,

@@ -33,27 +33,34 @@ func (w *witness) more(t *testing.T, n int) {
 func (w *witness) agents(p *process, clients int, stop <-chan struct{}) *sync.WaitGroup {
 	var wg sync.WaitGroup
 	for range clients {
-		wg.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
+		repeat(&wg, stop, func() {
+			w.mu.Lock()
+			w.tried++
+			name := fmt.Sprintf("agent-%d", w.tried)
+			w.mu.Unlock()
+			status, answer, err := p.call("POST", "/ops/agents", fmt.Sprintf(`{"name":%q}`, name))
+			if err == nil && status == http.StatusCreated && strings.Contains(answer, name) {
 				w.mu.Lock()
-				w.tried++
-				name := fmt.Sprintf("agent-%d", w.tried)
+				w.acked[name] = true
 				w.mu.Unlock()
-				status, answer, err := p.call("POST", "/ops/agents", fmt.Sprintf(`{"name":%q}`, name))
-				if err == nil && status == http.StatusCreated && strings.Contains(answer, name) {
-					w.mu.Lock()
-					w.acked[name] = true
-					w.mu.Unlock()
-				}
 			}
 		})
 	}
 	return &wg
+}
+
+// repeat takes a step again and again, beside the test, until stop is closed.
+func repeat(wg *sync.WaitGroup, stop <-chan struct{}, step func()) {
+	wg.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				step()
+			}
+		}
+	})
 }
 
 // check reads the whole ledger: it has no gap, every acknowledged agent once, and

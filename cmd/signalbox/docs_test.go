@@ -43,10 +43,7 @@ func pages(t *testing.T) (names []string) {
 // readPage reads a page of the repository.
 func readPage(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testbed.Read(t, filepath.Join("..", "..", name))
 	return string(text)
 }
 
@@ -341,9 +338,7 @@ signalbox mail --dir bob register bob --user-key uk_…
 func (s *story) write(name string, b block) {
 	s.t.Helper()
 	path := filepath.Join(s.dir, name)
-	if err := os.WriteFile(path, []byte(s.fill(b.text)), 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	testbed.Write(s.t, path, s.fill(b.text))
 	if name == "signalbox.yaml" {
 		if out, err := s.command("-c", "signalbox config check signalbox.yaml").CombinedOutput(); err != nil {
 			s.t.Errorf("line %d: %v %s\n%s", b.line, err, out, b.text)
@@ -430,10 +425,7 @@ func (e *edits) read(name string) string {
 	if text, ok := e.changed[name]; ok {
 		return text
 	}
-	text, err := os.ReadFile(filepath.Join(e.root, name))
-	if err != nil {
-		e.t.Fatal(err)
-	}
+	text := testbed.Read(e.t, filepath.Join(e.root, name))
 	return string(text)
 }
 
@@ -454,9 +446,7 @@ func (e *edits) overlay() string {
 	replace := map[string]string{}
 	for name, text := range e.changed {
 		at := filepath.Join(dir, strings.ReplaceAll(name, "/", "_"))
-		if err := os.WriteFile(at, []byte(text), 0o600); err != nil {
-			e.t.Fatal(err)
-		}
+		testbed.Write(e.t, at, text)
 		replace[filepath.Join(e.root, name)] = at
 	}
 	text, err := json.Marshal(map[string]any{"Replace": replace})
@@ -464,9 +454,7 @@ func (e *edits) overlay() string {
 		e.t.Fatal(err)
 	}
 	at := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(at, text, 0o600); err != nil {
-		e.t.Fatal(err)
-	}
+	testbed.Write(e.t, at, text)
 	return "-overlay=" + at
 }
 

@@ -37,9 +37,7 @@ func TestBadUsageIsAnsweredWithWhatWasMeant(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Write(t, path, text)
 		return path
 	}
 	for _, c := range []struct {
@@ -83,9 +81,7 @@ func TestBadUsageIsAnsweredWithWhatWasMeant(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.name == "a server that is not reached" {
-				if err := os.WriteFile(filepath.Join(dir, "operator.token"), []byte("x"), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				testbed.Write(t, filepath.Join(dir, "operator.token"), "x")
 			}
 			wantRefusal(t, dir, c.code, []string{c.says}, c.args...)
 		})
@@ -109,9 +105,7 @@ func TestAServerThatCannotStartSaysWhatToDo(t *testing.T) {
 	})
 	t.Run("a data folder that cannot be made", func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "file")
-		if err := os.WriteFile(file, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Write(t, file, "")
 		wantRefusal(t, filepath.Join(file, "data"), 1, []string{"Cannot create the data folder", "--data"}, "up", "--listen",
 			"127.0.0.1:0")
 	})
@@ -329,10 +323,7 @@ func TestNoSecretReachesTheLogOrTheLedger(t *testing.T) {
 	_, _, _ = p.call("GET", "/"+secrets[1], "")
 	export := mustRun(t, p.dir, "ledger", "export")
 	p.stop()
-	database, err := os.ReadFile(filepath.Join(p.dir, "signalbox.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	database := testbed.Read(t, filepath.Join(p.dir, "signalbox.db"))
 	for _, s := range secrets {
 		if strings.Contains(p.log.String(), s) {
 			t.Errorf("the log holds %.12s…", s)
@@ -348,16 +339,11 @@ func TestAnOldBackupIsNoticedAtOnce(t *testing.T) {
 	p := up(t, t.TempDir())
 	p.stop()
 	database := filepath.Join(p.dir, "signalbox.db")
-	old, err := os.ReadFile(database)
-	if err != nil {
-		t.Fatal(err)
-	}
+	old := testbed.Read(t, database)
 	p = up(t, p.dir)
 	addUntil(t, p, "later", http.StatusCreated)
 	p.stop()
-	if err := os.WriteFile(database, old, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Write(t, database, old)
 	cmd := exec.CommandContext(context.Background(), binary, "up", "--data", p.dir, "--listen", "127.0.0.1:0")
 	cmd.Env = cleanEnv()
 	out, log := &testbed.Buffer{}, &testbed.Buffer{}

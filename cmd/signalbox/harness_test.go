@@ -20,9 +20,7 @@ import (
 func fixture(t *testing.T, p *process) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "fixture.yaml")
-	if err := os.WriteFile(file, conform.HarnessPolicy(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Write(t, file, conform.HarnessPolicy())
 	cmd := exec.CommandContext(t.Context(), binary, "policy", "apply", file, "--data", p.dir)
 	cmd.Env = cleanEnv()
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -42,9 +42,7 @@ func hooked(t *testing.T, timeout string) *process {
 	configure(t, dir, "harness: {timeout: "+timeout+"}\n")
 	p := up(t, dir)
 	file := filepath.Join(t.TempDir(), "policy.yaml")
-	if err := os.WriteFile(file, []byte(hookPolicy), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Write(t, file, hookPolicy)
 	mustRun(t, dir, "policy", "apply", file)
 	return p
 }
@@ -53,10 +51,7 @@ func hooked(t *testing.T, timeout string) *process {
 // a prompt put in.
 func sample(t *testing.T, name, text string) []byte {
 	t.Helper()
-	in, err := os.ReadFile(filepath.Join("testdata", "hook", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := testbed.Read(t, filepath.Join("testdata", "hook", name))
 	return bytes.ReplaceAll(in, []byte("WHAT"), []byte(text))
 }
 
@@ -259,9 +254,7 @@ func TestAHookOfAServerElsewhereNeedsTheAgentsKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	key := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(key, []byte(added.Keys["signal"]+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Write(t, key, added.Keys["signal"]+"\n")
 	in := sample(t, "claude-pre.json", "ls")
 	elsewhere := []string{"claude-code", "--data", "nowhere", "--server", p.url}
 	if got := hook(t, in, nil, append(elsewhere, "--key-file", key)...); got.out != "{}" || got.code != 0 {
@@ -420,10 +413,7 @@ func silentSocket(t *testing.T, dir string) string {
 // of the process.
 func BenchmarkHook(b *testing.B) {
 	p := up(b, b.TempDir())
-	in, err := os.ReadFile(filepath.Join("testdata", "hook", "claude-pre.json"))
-	if err != nil {
-		b.Fatal(err)
-	}
+	in := testbed.Read(b, filepath.Join("testdata", "hook", "claude-pre.json"))
 	took := func(args ...string) time.Duration {
 		cmd := fromCLI(b.Context(), args...)
 		cmd.Env, cmd.Stdin = cleanEnv(), bytes.NewReader(in)

@@ -7,10 +7,11 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
+
+	"signalbox/internal/testbed"
 )
 
 // BenchmarkIdleSessions opens 5,000 WebSockets that say nothing, and looks at the memory
@@ -60,10 +61,7 @@ func upgrade(tb testing.TB, host, key string) net.Conn {
 // memory is how much the process has in memory, in MB.
 func (p *process) memory() float64 {
 	p.t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	text := testbed.Read(p.t, fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	_, after, _ := strings.Cut(string(text), "VmRSS:")
 	kb, err := strconv.ParseFloat(strings.Fields(after)[0], 64)
 	if err != nil {

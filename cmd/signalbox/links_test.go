@@ -15,7 +15,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -144,28 +143,13 @@ func newStandIn(t *testing.T) *standIn {
 				`"chat":{"id":5}}}`)
 	}))
 	t.Cleanup(web.Close)
-	mail, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var served sync.WaitGroup
-	served.Go(func() {
-		for {
-			conn, err := mail.Accept()
-			if err != nil {
-				return
-			}
-			served.Go(func() { s.takeMail(conn) })
-		}
-	})
-	t.Cleanup(func() { _ = mail.Close(); served.Wait() })
+	mail := testbed.Serve(t, "tcp", "127.0.0.1:0", s.takeMail)
 	s.url, s.smtp = web.URL, "smtp://"+mail.Addr().String()
 	return s
 }
 
 // takeMail is as much of SMTP as a message needs.
 func (s *standIn) takeMail(conn net.Conn) {
-	defer func() { _ = conn.Close() }()
 	_ = conn.SetDeadline(time.Now().Add(testbed.Patience))
 	say := func(line string) { _, _ = io.WriteString(conn, line+"\r\n") }
 	say("220 localhost")

@@ -230,9 +230,7 @@ func TestAttachmentsInABucketAndScanned(t *testing.T) {
 	alice, bob := newMailer(t, p, "alice", ""), newMailer(t, p, "bob", "")
 	good, bad := filepath.Join(t.TempDir(), "good.txt"), filepath.Join(t.TempDir(), "bad.txt")
 	for path, text := range map[string]string{good: "all is well", bad: "before " + inspecttest.Virus + " after"} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Write(t, path, text)
 	}
 	alice.mail("send", "bob", "With a file", "see there", "--attach", good)
 	if code, out := run(t, p.dir, "mail", "--dir", alice.dir, "send", "bob", "With a virus", "see there", "--attach",

@@ -92,22 +92,10 @@ func (m *postman) more(n int) {
 // work sends and fetches until stop is closed.
 func (m *postman) work(p *process, stop <-chan struct{}) *sync.WaitGroup {
 	var wg sync.WaitGroup
-	loop := func(step func()) {
-		wg.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-					step()
-				}
-			}
-		})
-	}
 	for range 4 {
-		loop(func() { m.send(p) })
+		repeat(&wg, stop, func() { m.send(p) })
 	}
-	loop(func() { m.fetch(p) })
+	repeat(&wg, stop, func() { m.fetch(p) })
 	return &wg
 }
 

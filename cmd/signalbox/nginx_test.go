@@ -60,9 +60,7 @@ http {
 }
 `, dir, user, temp, at, upstream, lines)
 	conf := filepath.Join(dir, "nginx.conf")
-	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Write(t, conf, text)
 	testbed.Background(t, exec.CommandContext(context.Background(), nginxProgram(t), "-e", "stderr", "-p", dir, "-c", conf))
 	jar, _ := cookiejar.New(nil) // never fails
 	client := &http.Client{Timeout: testbed.Patience, Jar: jar, Transport: &http.Transport{
@@ -128,10 +126,7 @@ proxy_set_header X-Forwarded-Proto $scheme;`
 			dir := filepath.Join(t.TempDir(), "data")
 			configure(t, dir, strings.Join(c.args, "\n"))
 			p := up(t, dir)
-			local, err := os.ReadFile(filepath.Join(dir, "server.url"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			local := testbed.Read(t, filepath.Join(dir, "server.url"))
 			p.url = strings.TrimSpace(string(local))
 			client := behindNginx(t, p.url, c.lines)
 			strangerAtNginx(t, p, client)

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"signalbox/internal/testbed"
 )
 
 // What an agent that may write to the folder can do to its spool is seen.
@@ -18,17 +20,12 @@ func TestASpoolThatWasChangedIsAnAlarm(t *testing.T) {
 	edit := func(change func(lines []string) []string) func(*testing.T, string) {
 		return func(t *testing.T, folder string) {
 			file := filepath.Join(folder, "steps")
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := testbed.Read(t, file)
 			lines := change(strings.SplitAfter(strings.TrimSuffix(string(text), "\n"), "\n"))
 			for i := range lines {
 				lines[i] = strings.TrimSuffix(lines[i], "\n") + "\n"
 			}
-			if err := os.WriteFile(file, []byte(strings.Join(lines, "")), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testbed.Write(t, file, strings.Join(lines, ""))
 		}
 	}
 	all := []string{"/1", "/2", "/3", "/4"}
@@ -63,8 +60,7 @@ func TestASpoolThatWasChangedIsAnAlarm(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			o := goOffline(t, offlinePolicy)
-			o.use("Read", "/0")
+			o := goOfflineListed(t)
 			o.kill()
 			for _, path := range all {
 				if !o.use("Read", path) {
@@ -110,26 +106,17 @@ func remove(t *testing.T, file string) {
 // A list is what the server signed, for this spool, and until it ends.
 func TestAListCannotBeMadeWider(t *testing.T) {
 	t.Parallel()
-	o := goOffline(t, offlinePolicy)
-	o.use("Read", "/0")
+	o := goOfflineListed(t)
 	file := filepath.Join(o.spool, "list")
-	good, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	good := testbed.Read(t, file)
 	// Another server's list, for this very spool.
 	other := goOffline(t, strings.Replace(offlinePolicy, `"Grep"]`, `"Grep", "TodoRead"]`, 1))
 	for _, name := range []string{"key", "steps"} {
-		text, err := os.ReadFile(filepath.Join(o.spool, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testbed.Read(t, filepath.Join(o.spool, name))
 		if err := os.MkdirAll(other.spool, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(other.spool, name), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Write(t, filepath.Join(other.spool, name), text)
 	}
 	other.use("Read", "/0")
 	foreign, err := os.ReadFile(filepath.Join(other.spool, "list"))
@@ -145,18 +132,14 @@ func TestAListCannotBeMadeWider(t *testing.T) {
 		"empty":             nil,
 		"twice":             append(slices.Clone(good), good...),
 	} {
-		if err := os.WriteFile(file, list, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Write(t, file, list)
 		for _, tool := range []string{"Read", "Bash", "TodoRead"} {
 			if o.use(tool, "/x") {
 				t.Errorf("with a list that is %s, %s is allowed", name, tool)
 			}
 		}
 	}
-	if err := os.WriteFile(file, good, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Write(t, file, good)
 	if !o.use("Read", "/x") || o.use("TodoRead", "/x") {
 		t.Error("the list of the server is not taken")
 	}
@@ -172,13 +155,10 @@ func TestAListCannotBeMadeWider(t *testing.T) {
 // The spool of another agent is refused, and seen.
 func TestTheSpoolOfAnotherAgentIsRefused(t *testing.T) {
 	t.Parallel()
-	o := goOffline(t, offlinePolicy)
-	o.use("Read", "/0")
+	o := goOfflineListed(t)
 	secret := regexp.MustCompile(`rs-amp-[0-9a-z]+`).FindString(mustRun(t, o.dir, "agents", "add", "other"))
 	key := filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(key, []byte(secret), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Write(t, key, secret)
 	o.kill()
 	o.use("Read", "/1")
 	o.again()
@@ -192,16 +172,13 @@ func TestTheSpoolOfAnotherAgentIsRefused(t *testing.T) {
 		t.Errorf("the alarms are %v", kinds)
 	}
 	o.use("Read", "/3")
-	if diff := cmp.Diff([]unsupervised{{1, "Read", "/1", "allow", ""}}, o.steps()); diff != "" {
-		t.Error(diff)
-	}
+	o.wantSteps(unsupervised{1, "Read", "/1", "allow", ""})
 }
 
 // An agent that takes the socket away gets what the rule allows, and nothing else.
 func TestBlockingTheSocketGetsWhatTheRuleAllows(t *testing.T) {
 	t.Parallel()
-	o := goOffline(t, offlinePolicy)
-	o.use("Read", "/0")
+	o := goOfflineListed(t)
 	socket := filepath.Join(o.dir, "ahp.sock")
 	if err := os.Rename(socket, socket+".away"); err != nil {
 		t.Fatal(err)
@@ -213,8 +190,6 @@ func TestBlockingTheSocketGetsWhatTheRuleAllows(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.use("Read", "/4")
-	want := []unsupervised{{1, "Read", "/1", "allow", ""}, {2, "Bash", "/2", "refused", ""}, {3, "WebFetch", "/3", "refused", ""}}
-	if diff := cmp.Diff(want, o.steps()); diff != "" {
-		t.Error(diff)
-	}
+	o.wantSteps(unsupervised{1, "Read", "/1", "allow", ""}, unsupervised{2, "Bash", "/2", "refused", ""},
+		unsupervised{3, "WebFetch", "/3", "refused", ""})
 }

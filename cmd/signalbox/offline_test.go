@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -42,19 +41,14 @@ func goOffline(t *testing.T, source string) *offline {
 	dir, project, state := t.TempDir(), t.TempDir(), t.TempDir()
 	o := &offline{t: t, process: up(t, dir)}
 	file := filepath.Join(t.TempDir(), "policy.yaml")
-	if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Write(t, file, source)
 	mustRun(t, dir, "policy", "apply", file)
 	cmd := exec.CommandContext(t.Context(), binary, "hook", "install", "claude-code", "--project", "--offline", "--data", dir)
 	cmd.Dir, cmd.Env = project, append(cleanEnv(), "XDG_STATE_HOME="+state)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	settings, err := os.ReadFile(filepath.Join(project, ".claude", "settings.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	settings := testbed.Read(t, filepath.Join(project, ".claude", "settings.json"))
 	_, line, _ := strings.Cut(string(settings), " hook claude-code ")
 	line, _, _ = strings.Cut(line, " ||")
 	line, _, _ = strings.Cut(line, `"`)
@@ -63,6 +57,14 @@ func goOffline(t *testing.T, source string) *offline {
 	if !strings.HasPrefix(o.spool, state) || !slices.Contains(o.args, "--trust") {
 		t.Fatalf("the hook is %q", o.args)
 	}
+	return o
+}
+
+// goOfflineListed is goOffline after a first call, with which the list of tools comes.
+func goOfflineListed(t *testing.T) *offline {
+	t.Helper()
+	o := goOffline(t, offlinePolicy)
+	o.use("Read", "/0")
 	return o
 }
 
@@ -96,6 +98,14 @@ type unsupervised struct {
 	Path    string
 	Word    string
 	Problem string
+}
+
+// wantSteps checks what happened without the server, as far as the ledger knows.
+func (o *offline) wantSteps(want ...unsupervised) {
+	o.t.Helper()
+	if diff := cmp.Diff(want, o.steps()); diff != "" {
+		o.t.Error(diff)
+	}
 }
 
 // steps are the entries of what happened without the server, in their order.
@@ -173,9 +183,7 @@ func TestHarmlessToolsGoOnWithoutTheServerAndAreRecordedLater(t *testing.T) {
 		{6, "Write", "/f", "refused", ""},
 		{7, "", "", "refused", ""},
 	}
-	if diff := cmp.Diff(want, o.steps()); diff != "" {
-		t.Error(diff)
-	}
+	o.wantSteps(want...)
 	if kinds := o.alarms(); kinds != nil {
 		t.Errorf("alarms: %v", kinds)
 	}
@@ -224,9 +232,7 @@ func TestWithoutARuleNothingGoesOnWithoutTheServer(t *testing.T) {
 	}
 	o.again()
 	o.use("Read", "/d")
-	if diff := cmp.Diff([]unsupervised{{1, "Read", "/b", "refused", ""}}, o.steps()); diff != "" {
-		t.Error(diff)
-	}
+	o.wantSteps(unsupervised{1, "Read", "/b", "refused", ""})
 }
 
 // Clients are killed at random moments, several at once, while the server is away and while it comes back. Every step that

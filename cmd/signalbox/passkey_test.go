@@ -1,10 +1,11 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"signalbox/internal/testbed"
 )
 
 // A command has no passkey: it hands the gate to a browser, and says where.
@@ -13,9 +14,7 @@ func TestACommandHandsASignedVoteToTheBrowser(t *testing.T) {
 	p := up(t, t.TempDir())
 	rules := filepath.Join(t.TempDir(), "policy.yaml")
 	text := "version: 1\nrules:\n  - {name: signed, on: [signal], then: gate, gate: {presence: passkey}}\n"
-	if err := os.WriteFile(rules, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Write(t, rules, text)
 	mustRun(t, p.dir, "policy", "apply", rules)
 	ask(t, p, agentKey(t, p.dir), "run-1", "Send it")
 	id := p.pending(t)

@@ -57,9 +57,7 @@ func configure(t testing.TB, dir, text string) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "signalbox.yaml"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Write(t, filepath.Join(dir, "signalbox.yaml"), text)
 }
 
 // up starts a server on a free port and waits until it says that it is ready.
@@ -134,10 +132,7 @@ func (p *process) stop() int {
 
 func (p *process) token() string {
 	p.t.Helper()
-	text, err := os.ReadFile(filepath.Join(p.dir, "operator.token"))
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	text := testbed.Read(p.t, filepath.Join(p.dir, "operator.token"))
 	return strings.TrimSpace(string(text))
 }
 

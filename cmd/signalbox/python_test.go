@@ -78,9 +78,7 @@ func TestThePythonOfTheSpecificationRunsAsItStands(t *testing.T) {
 	alice, bob := newMailer(t, p, "alice", with), newMailer(t, p, "bob", with)
 	const to = "bob@default.signalbox.local"
 	file := filepath.Join(t.TempDir(), "my log.txt")
-	if err := os.WriteFile(file, []byte("all is well"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Write(t, file, "all is well")
 	alice.mail("send", "bob", "signed by Go", "plain text", "--context", `{"b":1.5,"a":[true,null]}`)
 	for _, args := range [][]string{{"sign", to}, {"send", to, file}} {
 		var sent struct{ Status, Method string }

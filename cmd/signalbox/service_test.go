@@ -21,10 +21,7 @@ func installed(t *testing.T) (root, unit string) {
 	t.Helper()
 	root = t.TempDir()
 	mustRun(t, root, "service", "install", "--root", root, "--data", "/var/lib/signalbox", "--listen", "127.0.0.1:0")
-	text, err := os.ReadFile(root + "/etc/systemd/system/signalbox.service")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testbed.Read(t, root+"/etc/systemd/system/signalbox.service")
 	return root, string(text)
 }
 
@@ -35,9 +32,7 @@ func TestTheServiceIsWhatSystemdTakes(t *testing.T) {
 	// The program of the unit is below the folder, and systemd looks for it.
 	file := filepath.Join(t.TempDir(), "signalbox.service")
 	local := strings.ReplaceAll(unit, "/usr/local/bin/signalbox", root+"/usr/local/bin/signalbox")
-	if err := os.WriteFile(file, []byte(local), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Write(t, file, local)
 	for _, args := range [][]string{{"verify", file}, {"security", "--offline=yes", "--threshold=20", file}} {
 		out, err := exec.CommandContext(testbed.Context(t), "systemd-analyze", args...).CombinedOutput()
 		if err != nil || args[0] == "verify" && len(out) > 0 {

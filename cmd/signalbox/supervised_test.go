@@ -160,9 +160,7 @@ func TestASupervisedRunWhoseServerIsGoneDoesNothing(t *testing.T) {
 	}
 	says("begin ")
 	p.kill()
-	if err := os.WriteFile(hold, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Write(t, hold, "")
 	says("refused=true")
 	stop() // they would wait for the server, to record the end
 	for _, cmd := range cmds {
@@ -208,9 +206,7 @@ func BenchmarkSupervisedRuns(b *testing.B) {
 		testbed.ReportLatency(b, took)
 		b.ReportMetric(float64((p.cpu()-cpu).Microseconds())/many/lines, "cpu-µs/line")
 		b.ReportMetric(p.others()+p.memory()-before, "MB")
-		if err := os.WriteFile(hold, nil, 0o600); err != nil {
-			b.Fatal(err)
-		}
+		testbed.Write(b, hold, "")
 		var page struct{ Gates []struct{ ID string } }
 		testbed.Until(b, "all to ask", func() bool {
 			p.get("/ops/gates?status=pending", &page)
@@ -313,9 +309,7 @@ func TestRunsOfAServerShareTheProcessThatWatchesThem(t *testing.T) {
 	if last.Event.Type != "completed" || *last.Event.OK {
 		t.Errorf("%+v", last)
 	}
-	if err := os.WriteFile(hold, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Write(t, hold, "")
 	for _, id := range ids[1:] {
 		p.follow(id, 0, func(e event) bool { last = e; return false })
 		if last.Event.Type != "completed" || !*last.Event.OK || last.Event.Answer != "done" {
@@ -355,4 +349,78 @@ func TestAKilledSupervisorTakesItsAgentsWithItAndTheNextRunHasAnother(t *testing
 	}
 	gone(t, log)
 	mustRun(t, data, "run", "cancel", begin())
+}
+
+// runDid is the result of the tool call in runTool.
+const runDid = `{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"%s","content":"x",` +
+	`"is_error":%t}]}}` + "\n"
+
+// TestASupervisedRunThatActsUnaskedIsStopped: its stream shows a result that no hook was asked about. One CLI
+// says that all went well, and the other would go on.
+func TestASupervisedRunThatActsUnaskedIsStopped(t *testing.T) {
+	t.Parallel()
+	did := fmt.Sprintf(runTool+runDid, "a", "a", false)
+	for name, cli := range map[string]runtest.CLI{
+		"says that all is well": {Stdout: []byte(runInit + did + runResult)},
+		"goes on":               {Stdout: []byte(runInit + did + runResult), Hold: filepath.Join(t.TempDir(), "never")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := supervised(t, cli)
+			for _, engine := range []string{"amp", "claude"} {
+				code, out := run(t, p.dir, "run", engine, "--supervised", "--json", "--cwd", t.TempDir(), "--", "go")
+				if code == 0 || !strings.Contains(out, `"error":"the agent acted without a decision: Bash (`) ||
+					strings.Contains(out, `"ok":true,"answer"`) {
+					t.Errorf("%s: %d %s", engine, code, out)
+				}
+			}
+			if alarms := mustRun(t, p.dir, "alarms", "ls"); !strings.Contains(alarms, "nobody was asked about") {
+				t.Errorf("%s", alarms)
+			}
+		})
+	}
+}
+
+// TestARealClaudeCodeIsNotStoppedForWhatItAsks, nor for what fails before it begins.
+func TestARealClaudeCodeIsNotStoppedForWhatItAsks(t *testing.T) {
+	t.Parallel()
+	for _, program := range []string{"signalbox-test-tools/claude", "signalbox-test-newest/claude"} {
+		t.Run(program, func(t *testing.T) {
+			t.Parallel()
+			p, start := realClaude(t, program)
+			work, m, done := t.TempDir(), startModel(t, anthropic), make(chan string, 1)
+			page := filepath.Join(work, "page")
+			testbed.Write(t, page, "text\n")
+			cmd := start(m.url, work, "--supervised", "--", "try them")
+			go func() {
+				out, _ := cmd.CombinedOutput()
+				done <- string(out)
+			}()
+			m.hear()
+			shell := func(command string) turn {
+				return turn{tool: "Bash", input: map[string]any{"command": command, "description": "Does it"}}
+			}
+			for _, call := range []turn{
+				{tool: "Read", input: map[string]any{"file_path": page}},
+				{tool: "Edit", input: map[string]any{"file_path": page, "old_string": "text", "new_string": "words"}},
+				shell("ls"), shell("exit 3"), shell("echo forbidden"),
+				{tool: "Bash", input: map[string]any{"description": "It lacks its command"}},
+				{tool: "NoSuchTool", input: map[string]any{}},
+				{tool: "Read", input: map[string]any{"file_path": filepath.Join(work, "none")}},
+				{tool: "TodoWrite", input: map[string]any{"todos": []any{
+					map[string]any{"content": "a", "status": "pending", "activeForm": "a"},
+				}}},
+				{tool: "Write", input: map[string]any{"file_path": filepath.Join(work, "new"), "content": "new"}},
+			} {
+				m.say(call)
+			}
+			m.says <- turn{text: "All of them."}
+			if out := <-done; !strings.Contains(out, `"answer":"All of them."`) || strings.Contains(out, "without a decision") {
+				t.Errorf("%s", out)
+			}
+			if alarms := mustRun(t, p.dir, "alarms", "ls"); strings.Contains(alarms, "asked about") {
+				t.Errorf("%s", alarms)
+			}
+		})
+	}
 }

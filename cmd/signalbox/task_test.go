@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"io/fs"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -45,9 +44,7 @@ func TestScenariosOfTasksGoOnWhateverEndsTheServerBetweenTheirSteps(t *testing.T
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			if err := os.WriteFile(dir+"/signalbox.yaml", []byte("clock: {movable: true}\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testbed.Write(t, dir+"/signalbox.yaml", "clock: {movable: true}\n")
 			p := up(t, dir)
 			host := &interrupted{TaskServer: &conform.TaskServer{URL: p.url, Token: p.token()}, t: t, dir: dir, p: p, end: end}
 			if err := host.Open(t.Context()); err != nil {
@@ -148,9 +145,7 @@ func hears(t *testing.T, p *process, key string) string {
 func writeFile(t testing.TB, text string) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "payload.json")
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Write(t, name, text)
 	return name
 }
 

@@ -1,7 +1,6 @@
 package behalf
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -71,19 +70,7 @@ func (q Query) text(who []string) (rest string, args []any) {
 	where.Equal("e.workspace", q.Workspace)
 	where.Equal("e.subject", q.Subject)
 	where.Equal("e.trace", q.Trace)
-	if q.UpTo > 0 {
-		where.And("b.seq <= %s", q.UpTo)
-	}
-	if len(q.Kinds) > 0 {
-		where.In("e.kind", q.Kinds)
-	}
-	order := "ASC"
-	if q.Newest {
-		order = "DESC"
-	}
-	limit := where.Mark(cmp.Or(q.Limit, 100))
-	return "JOIN behalf_entry b ON b.seq = e.seq WHERE " + where.String() + " ORDER BY b.seq " + order + " LIMIT " + limit,
-		where.Args()
+	return "JOIN behalf_entry b ON b.seq = e.seq " + q.End(&where, "e.kind", "b.seq"), where.Args()
 }
 
 // Keys are under what the index has the entries of a user, whom the caller may see; without a workspace, of all users

@@ -3,13 +3,18 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
 	"signalbox/internal/cli/output"
+	"signalbox/internal/fault"
 	"signalbox/internal/roster"
+	"signalbox/internal/wire"
 )
 
 // agentArgument completes the usage error "`signalbox agents show` takes …".
@@ -22,12 +27,8 @@ func newAgentsLs(a *command.App) *command.Command {
 	c := a.Listing("List the agents")
 	workspace := onlyWorkspaceFlag(c)
 	c.RunE = func(c *command.Command, _ []string) error {
-		cl, err := a.Client()
-		if err != nil {
-			return err
-		}
 		q := api.Query{"limit": 1000, "workspace": *workspace}
-		agents, err := api.Collect(c.Context(), cl, "/ops/agents", q,
+		agents, err := command.Collect(c.Context(), a, "/ops/agents", q,
 			func(page roster.AgentPage) ([]roster.Agent, string) { return page.Agents, page.Next })
 		if err != nil {
 			return err
@@ -75,7 +76,7 @@ func labels(m map[string]string) string {
 // newAgentsShow shows one agent. An agent is named by its name and its workspace: the
 // same name may exist in every workspace.
 func newAgentsShow(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{Use: "show NAME", Short: "Show one agent", Args: command.Exactly(1, agentArgument)})
+	c := a.About("show NAME", "Show one agent", agentArgument)
 	workspace := workspaceFlag(c)
 	c.RunE = func(c *command.Command, args []string) error {
 		return command.Ask(c.Context(), a, api.Get(api.AgentPath(args[0], *workspace)), printAgent)
@@ -149,7 +150,7 @@ func newAgentsSuspend(a *command.App, suspend bool) *command.Command {
 	if !suspend {
 		use, short, done = "resume NAME", "Resume a suspended agent", "%s is resumed."
 	}
-	c := a.WithJSON(&command.Command{Use: use, Short: short, Args: command.Exactly(1, agentArgument)})
+	c := a.About(use, short, agentArgument)
 	workspace := workspaceFlag(c)
 	c.RunE = func(c *command.Command, args []string) error {
 		r := api.Patch(api.AgentPath(args[0], *workspace), roster.AgentChange{Suspended: &suspend})
@@ -170,4 +171,194 @@ func newAgentsRm(a *command.App) *command.Command {
 		return remove(c, a, api.AgentPath(args[0], *workspace), "Removed "+args[0]+" and its keys.")
 	}
 	return c
+}
+
+// protocols maps the values of --protocol to the kind of key that the protocol takes.
+// Every agent has one key of each kind from the start; the flag only selects which one
+// is printed, for scripts that need exactly one.
+var protocols = map[string]roster.KeyKind{
+	"signal": roster.SignalKey, "proxy": roster.SignalKey, "task": roster.SignalKey,
+	"harness": roster.SignalKey, "run": roster.SignalKey, "mail": roster.MailKey,
+}
+
+// newAgentsAdd adds an agent. The answer holds the only copy of its keys: the server
+// stores hashes. If the output is lost, `keys issue` makes another key.
+func newAgentsAdd(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
+		Use: "add NAME", Short: "Add an agent and print its keys, which are shown only once",
+		Example: "  signalbox agents add billing-agent --label team=finance", Args: command.Exactly(1, agentArgument),
+	})
+	workspace := workspaceFlag(c)
+	owner := c.Flags().String("owner", "", "the user whose it is, of the same workspace")
+	actsFor := actsForFlag(c)
+	scopes := agentScopesFlag(c)
+	trust := c.Flags().String("trust", "",
+		"how far it is trusted: "+strings.Join(roster.TrustLevels, ", ")+" (default standard)")
+	label := c.Flags().StringArray("label", nil, "a label, as name=value; may be given more than once")
+	publicKey := publicKeyFlag(c)
+	protocol := c.Flags().String("protocol", "",
+		"print only the key for this protocol: signal, proxy, task, harness, run, mail")
+	c.RunE = func(c *command.Command, args []string) error {
+		in := roster.NewAgent{Name: args[0], Workspace: *workspace, Owner: *owner, Trust: *trust, ActsFor: *actsFor}
+		if c.Flags().Changed("scopes") {
+			in.Scopes = scopes
+		}
+		var err error
+		if in.Labels, err = readLabels(*label); err != nil {
+			return err
+		}
+		if in.PublicKey, err = readPublicKey(*publicKey); err != nil {
+			return err
+		}
+		// A wrong protocol has to be found before the call. Afterwards the agent would
+		// exist, and its keys would never have been printed.
+		kind, known := protocols[*protocol]
+		if *protocol != "" && !known {
+			return command.Usage(
+				"%q is not a protocol. %s", *protocol, fault.DidYouMean(*protocol, slices.Sorted(maps.Keys(protocols))))
+		}
+		var added roster.AddedAgent
+		if err := a.Call(c.Context(), api.Post("/ops/agents", in), &added); err != nil {
+			return err
+		}
+		if known {
+			added.Keys = map[roster.KeyKind]string{kind: added.Keys[kind]}
+		}
+		return a.Show(added, func(w output.Printer) {
+			w.Print("Added %s to workspace %s. Its keys are shown only once:",
+				added.Agent.Name, added.Agent.Workspace)
+			for _, k := range slices.Sorted(maps.Keys(added.Keys)) {
+				w.Print("  %-7s %s", k, added.Keys[k])
+			}
+		})
+	}
+	return c
+}
+
+// newAgentsSet changes an agent. A flag that is not given must not reach the server, not
+// even as an empty value: "" is a value for some fields. So every field depends on
+// Changed, not on what the flag holds.
+func newAgentsSet(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
+		Use: "set NAME", Short: "Change an agent; settings without a flag stay as they are",
+		Example: "  signalbox agents set billing-agent --trust trusted --rate-limit 120",
+		Args:    command.Exactly(1, agentArgument),
+	})
+	workspace := workspaceFlag(c)
+	trust := c.Flags().String("trust", "", "how far it is trusted: "+strings.Join(roster.TrustLevels, ", "))
+	label := c.Flags().StringArray("label", nil, "a label, as name=value; the labels given replace all existing ones")
+	limit := c.Flags().String("rate-limit", "",
+		"calls per minute; 0 for no limit, default for the limit of the server")
+	actsFor := actsForFlag(c)
+	scopes := agentScopesFlag(c)
+	publicKey := publicKeyFlag(c)
+	client := c.Flags().String("oidc-client", "", "its client id at an issuer of users.oidc, by which tokens name it")
+	c.RunE = func(c *command.Command, args []string) error {
+		var in roster.AgentChange
+		if c.Flags().Changed("trust") {
+			in.Trust = trust
+		}
+		if c.Flags().Changed("label") {
+			read, err := readLabels(*label)
+			if err != nil {
+				return err
+			}
+			in.Labels = &read
+		}
+		if c.Flags().Changed("rate-limit") {
+			var err error
+			if in.RateLimit, err = readRateLimit(*limit); err != nil {
+				return err
+			}
+		}
+		if c.Flags().Changed("public-key") {
+			text, err := readPublicKey(*publicKey)
+			if err != nil {
+				return err
+			}
+			in.PublicKey = &text
+		}
+		if c.Flags().Changed("acts-for") {
+			in.ActsFor = actsFor
+		}
+		if c.Flags().Changed("scopes") {
+			in.Scopes = scopes
+		}
+		if c.Flags().Changed("oidc-client") {
+			in.OIDCClient = client
+		}
+		// A call without any flag changes nothing, and is nearly always a mistyped
+		// command.
+		if in.ActsFor == nil && in.Scopes == nil && in.Trust == nil && in.Labels == nil && in.RateLimit == nil &&
+			in.PublicKey == nil && in.OIDCClient == nil {
+			return command.Usage(
+				"Name something to change, for example `signalbox agents set %s --trust trusted`. "+
+					"`signalbox agents set --help` lists what can be changed.", args[0])
+		}
+		return command.Ask(c.Context(), a, api.Patch(api.AgentPath(args[0], *workspace), in), printAgent)
+	}
+	return c
+}
+
+// readRateLimit turns the flag into the JSON of the field, which is a number, or the
+// word "default" to drop the agent's own limit. The unit is calls per minute.
+func readRateLimit(given string) (wire.Raw, error) {
+	if given == "default" {
+		return wire.Raw(`"default"`), nil
+	}
+	n, err := strconv.ParseUint(given, 10, 32)
+	if err != nil {
+		return nil, command.Usage(
+			"--rate-limit should be a whole number such as 120, 0 for no limit, or default, and is %q.", given)
+	}
+	return wire.Raw(strconv.FormatUint(n, 10)), nil
+}
+
+// readLabels splits name=value at the first equals sign, so that a value may contain
+// one. The server checks names and lengths. It never returns nil: an empty map clears
+// all labels.
+func readLabels(given []string) (map[string]string, error) {
+	out := map[string]string{}
+	for _, l := range given {
+		k, v, ok := strings.Cut(l, "=")
+		if !ok {
+			return nil, command.Usage("--label should be name=value, such as --label team=finance, and is %q.", l)
+		}
+		out[k] = v
+	}
+	return out, nil
+}
+
+// actsForFlag says for whom an agent may act beside its owner.
+func actsForFlag(c *command.Command) *[]string {
+	return c.Flags().StringSlice("acts-for", nil,
+		"further users for whom it may act, with commas between; anybody for all of the workspace, oidc for "+
+			"whoever has a token, owner for none")
+}
+
+// agentScopesFlag says what an agent may do at the most.
+func agentScopesFlag(c *command.Command) *[]string {
+	return c.Flags().StringSlice("scopes", nil, "what it may do at the most, such as email.send,tools.*; * is everything")
+}
+
+// publicKeyFlag takes a file, not the key itself: arguments of a process are visible to
+// every user of the machine, and people paste the private key by mistake.
+func publicKeyFlag(c *command.Command) *string {
+	return c.Flags().String("public-key", "", "a file with its Ed25519 public key, which verifies its signatures")
+}
+
+// readPublicKey reads and checks the key in a file; the path "" means no key. The check
+// is done here, before anything is sent, because a file may hold the private key by
+// mistake. A private key must not leave the machine, not even to be refused.
+func readPublicKey(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", fault.Wrap(err, fault.InvalidRequest,
+			"Cannot read the public key in %s. Check that the file exists and that you may read it.", path)
+	}
+	_, err = roster.ParsePublicKey(string(text))
+	return string(text), err
 }

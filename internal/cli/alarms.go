@@ -34,10 +34,8 @@ func newAlarmsLs(a *command.App) *command.Command {
 
 // newAlarmsClose closes one that somebody has looked at.
 func newAlarmsClose(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{
-		Use: "close ALARM_ID", Short: "Close an alarm that you have looked at",
-		Args: command.Exactly(1, "the id of an alarm, from `signalbox alarms ls`"),
-	})
+	c := a.About("close ALARM_ID", "Close an alarm that you have looked at",
+		"the id of an alarm, from `signalbox alarms ls`")
 	note := c.Flags().String("note", "", "what you found")
 	c.RunE = func(c *command.Command, args []string) error {
 		return command.Ask(

@@ -45,9 +45,7 @@ func newDeliveriesLs(a *command.App) *command.Command {
 // newDeliveriesShow prints every attempt with its error, which is what tells a wrong
 // address from a receiver that was down.
 func newDeliveriesShow(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{
-		Use: "show DELIVERY_ID", Short: "Show a delivery and every attempt", Args: command.Exactly(1, deliveryArgument),
-	})
+	c := a.About("show DELIVERY_ID", "Show a delivery and every attempt", deliveryArgument)
 	c.RunE = func(c *command.Command, args []string) error {
 		return command.Ask(c.Context(), a, api.Get(deliveryPath(args[0])), printDelivery)
 	}
@@ -75,11 +73,8 @@ func printDelivery(w output.Printer, d deliver.Detail) {
 // newDeliveriesResend makes the next attempt due now, also for a delivery that was given
 // up. The id stays the same, so a receiver that has got it already can drop it.
 func newDeliveriesResend(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{
-		Use:   "resend DELIVERY_ID",
-		Short: "Send a delivery now, whether it was given up or waits for its next attempt",
-		Args:  command.Exactly(1, deliveryArgument),
-	})
+	c := a.About("resend DELIVERY_ID", "Send a delivery now, whether it was given up or waits for its next attempt",
+		deliveryArgument)
 	c.RunE = func(c *command.Command, args []string) error {
 		return command.Ask(c.Context(), a, api.Post(deliveryPath(args[0])+"/resend", nil),
 			func(w output.Printer, d deliver.Summary) { w.Print("%s will be sent again now.", d.ID) })

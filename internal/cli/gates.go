@@ -51,10 +51,8 @@ func newGatesLs(a *command.App) *command.Command {
 // of it shortened: an approval is given to the digest of all of it. What the gate itself does not show
 // is named, and can be had with --artifact.
 func newGatesShow(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{
-		Use: "show GATE_ID", Short: "Show a gate with everything that the decision is about",
-		Args: command.Exactly(1, "the id of a gate, from `signalbox gates ls`"),
-	})
+	c := a.About("show GATE_ID", "Show a gate with everything that the decision is about",
+		"the id of a gate, from `signalbox gates ls`")
 	artifact := c.Flags().Int("artifact", 0, "only the artifact of this number, all of its bytes")
 	out := c.Flags().String("out", "", "the file that gets the artifact")
 	c.RunE = func(c *command.Command, args []string) error {

@@ -70,10 +70,8 @@ const handoffArgument = "the id of a handoff, from `signalbox handoffs ls`"
 
 // newHandoffsShow shows the chain.
 func newHandoffsShow(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{
-		Use: "show HANDOFF_ID", Short: "Show a handoff with all above it, and what remains allowed at each hop",
-		Args: command.Exactly(1, handoffArgument),
-	})
+	c := a.About("show HANDOFF_ID", "Show a handoff with all above it, and what remains allowed at each hop",
+		handoffArgument)
 	c.RunE = func(c *command.Command, args []string) error {
 		return command.Ask(c.Context(), a, api.Get(api.Path("/ops/handoffs/{}", args[0])), printChain)
 	}

@@ -17,10 +17,7 @@ func keyPath(id string) string { return api.Path("/ops/keys/{}", id) }
 // agent can each have their own, which can be revoked alone. The agent's own limit
 // applies to all its keys together; --rate-limit can only lower it for this key.
 func newKeysIssue(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{
-		Use: "issue AGENT", Short: "Issue another key for an agent; it is shown only once",
-		Args: command.Exactly(1, agentArgument),
-	})
+	c := a.About("issue AGENT", "Issue another key for an agent; it is shown only once", agentArgument)
 	workspace := workspaceFlag(c)
 	kind := c.Flags().String("kind", string(roster.SignalKey),
 		"the kind of key: "+strings.Join(roster.AgentKeyKinds, ", "))
@@ -63,15 +60,11 @@ func newKeysLs(a *command.App) *command.Command {
 	})
 	workspace := workspaceFlag(c)
 	c.RunE = func(c *command.Command, args []string) error {
-		cl, err := a.Client()
-		if err != nil {
-			return err
-		}
 		q := api.Query{"limit": 1000, "workspace": *workspace}
 		if len(args) == 1 {
 			q["agent"] = args[0]
 		}
-		keys, err := api.Collect(c.Context(), cl, "/ops/keys", q,
+		keys, err := command.Collect(c.Context(), a, "/ops/keys", q,
 			func(page roster.KeyPage) ([]roster.Key, string) { return page.Keys, page.Next })
 		if err != nil {
 			return err
@@ -117,10 +110,7 @@ const keyArgument = "the id of a key, from `signalbox keys ls`"
 // agents can be moved to the new one without a gap. Use `revoke` for a key that has
 // leaked.
 func newKeysRotate(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{
-		Use: "rotate KEY_ID", Short: "Replace a key; the old one works for 24 hours more",
-		Args: command.Exactly(1, keyArgument),
-	})
+	c := a.About("rotate KEY_ID", "Replace a key; the old one works for 24 hours more", keyArgument)
 	c.RunE = func(c *command.Command, args []string) error {
 		return issue(c, a, api.Post(keyPath(args[0])+"/rotate", nil), " The old key works for 24 hours more.")
 	}
@@ -129,9 +119,7 @@ func newKeysRotate(a *command.App) *command.Command {
 
 // newKeysRevoke stops a key at once. That cannot be undone; a new key has to be issued.
 func newKeysRevoke(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{
-		Use: "revoke KEY_ID", Short: "Refuse a key from now on", Args: command.Exactly(1, keyArgument),
-	})
+	c := a.About("revoke KEY_ID", "Refuse a key from now on", keyArgument)
 	c.RunE = func(c *command.Command, args []string) error {
 		return command.Ask(c.Context(), a, api.Post(keyPath(args[0])+"/revoke", nil), func(w output.Printer, k roster.Key) {
 			w.Print("Revoked %s of %s.", k.Hint, holder(k))

@@ -35,10 +35,7 @@ func newOperatorsLs(a *command.App) *command.Command {
 // newOperatorsAdd adds an operator. The token is printed once; the server keeps its
 // hash. The workspace can only be chosen here: nobody is moved between workspaces later.
 func newOperatorsAdd(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{
-		Use: "add NAME", Short: "Add an operator and print the token, shown only once",
-		Args: command.Exactly(1, operatorArgument),
-	})
+	c := a.About("add NAME", "Add an operator and print the token, shown only once", operatorArgument)
 	workspace := c.Flags().String("workspace", "", "the workspace they are confined to; every workspace when absent")
 	role := c.Flags().String("role", string(roster.Operator), "what they may do: "+strings.Join(roster.Roles, ", "))
 	c.RunE = func(c *command.Command, args []string) error {
@@ -113,10 +110,7 @@ func newOperatorsRm(a *command.App) *command.Command {
 // newOperatorsToken issues one more token, for a second machine or in place of a lost
 // one. The old ones keep working; `keys ls` shows them and `keys revoke` ends them.
 func newOperatorsToken(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{
-		Use: "token NAME", Short: "Issue another token for an operator; it is shown only once",
-		Args: command.Exactly(1, operatorArgument),
-	})
+	c := a.About("token NAME", "Issue another token for an operator; it is shown only once", operatorArgument)
 	c.RunE = func(c *command.Command, args []string) error {
 		return command.Ask(c.Context(), a, api.Post(operatorPath(args[0])+"/token", nil),
 			func(w output.Printer, made roster.AddedOperator) {
@@ -186,9 +180,7 @@ func newWorkspacesLs(a *command.App) *command.Command {
 // newWorkspacesAdd adds a workspace. Only operators who are not confined to a workspace
 // can do that.
 func newWorkspacesAdd(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{
-		Use: "add NAME", Short: "Add a workspace", Args: command.Exactly(1, "the name of the workspace"),
-	})
+	c := a.About("add NAME", "Add a workspace", "the name of the workspace")
 	c.RunE = func(c *command.Command, args []string) error {
 		in := roster.NewWorkspace{Name: args[0]}
 		if err := a.Call(c.Context(), api.Post("/ops/workspaces", in), nil); err != nil {

@@ -54,10 +54,8 @@ func sessionState(s harness.Session) string {
 // newSessionsShow shows the steps of one session. A session's id is chosen by its agent
 // and may exist in several workspaces, hence the flag.
 func newSessionsShow(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{
-		Use: "show SESSION_ID", Short: "Show a session with its steps, the newest first",
-		Args: command.Exactly(1, "the id of a session, from `signalbox sessions ls`"),
-	})
+	c := a.About("show SESSION_ID", "Show a session with its steps, the newest first",
+		"the id of a session, from `signalbox sessions ls`")
 	workspace := onlyWorkspaceFlag(c)
 	limit := c.Flags().Int("limit", 50, "how many steps at most")
 	c.RunE = func(c *command.Command, args []string) error {

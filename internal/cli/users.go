@@ -150,7 +150,7 @@ func printUser(w output.Printer, u roster.User) {
 
 // newUsersShow shows one user.
 func newUsersShow(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{Use: "show NAME", Short: "Show a user", Args: command.Exactly(1, userArgument)})
+	c := a.About("show NAME", "Show a user", userArgument)
 	workspace := workspaceFlag(c)
 	c.RunE = func(c *command.Command, args []string) error {
 		return command.Ask(c.Context(), a, api.Get(userPath(args[0], "", *workspace)), printUser)
@@ -187,7 +187,7 @@ func newUsersSuspend(a *command.App, suspend bool) *command.Command {
 	if !suspend {
 		use, short, done = "resume NAME", "Let agents act again for a suspended user", "%s is resumed."
 	}
-	c := a.WithJSON(&command.Command{Use: use, Short: short, Args: command.Exactly(1, userArgument)})
+	c := a.About(use, short, userArgument)
 	workspace := workspaceFlag(c)
 	c.RunE = func(c *command.Command, args []string) error {
 		r := api.Patch(userPath(args[0], "", *workspace), roster.UserChange{Suspended: &suspend})
@@ -211,10 +211,7 @@ func newUsersRm(a *command.App) *command.Command {
 
 // newUsersKey issues one more key. The old ones keep working until they are revoked.
 func newUsersKey(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{
-		Use: "key NAME", Short: "Issue another key for a user; it is shown only once",
-		Args: command.Exactly(1, userArgument),
-	})
+	c := a.About("key NAME", "Issue another key for a user; it is shown only once", userArgument)
 	workspace := workspaceFlag(c)
 	c.RunE = func(c *command.Command, args []string) error {
 		return issue(c, a, api.Post(userPath(args[0], "/key", *workspace), nil), "")

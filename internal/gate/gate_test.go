@@ -12,14 +12,12 @@ import (
 
 	"pgregory.net/rapid"
 
-	"signalbox/internal/alarm"
 	"signalbox/internal/clock"
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
 	"signalbox/internal/gate/gatetest"
 	"signalbox/internal/ledger"
 	"signalbox/internal/ledger/ledgertest"
-	"signalbox/internal/passkey"
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/testbed"
@@ -27,14 +25,7 @@ import (
 
 // parts are what gates stand on.
 func parts() []ledgertest.Part {
-	return []ledgertest.Part{
-		{Migrations: clock.Migrations, Projection: clock.Projection()},
-		{Migrations: roster.Migrations, Projection: roster.Projection()},
-		{Migrations: alarm.Migrations, Projection: alarm.Projection()},
-		{Migrations: passkey.Migrations, Projection: passkey.Projection()},
-		{Migrations: gate.Migrations, Projection: gate.Projection()},
-		{Projection: askingProjection()},
-	}
+	return append(gatetest.Parts(), ledgertest.Part{Projection: askingProjection()})
 }
 
 // node is a process with gates.

@@ -19,6 +19,7 @@ import (
 	"signalbox/internal/harness"
 	"signalbox/internal/ledger"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // turns is how often what is compared takes turns, so that both meet the same machine.
@@ -96,33 +97,18 @@ func at(took []time.Duration, share float64) float64 {
 func echo(b *testing.B) string {
 	b.Helper()
 	path := filepath.Join(b.TempDir(), "echo")
-	l, err := (&net.ListenConfig{}).Listen(b.Context(), "unix", path)
-	if err != nil {
-		b.Fatal(err)
-	}
-	var open sync.WaitGroup
-	open.Go(func() {
+	testbed.Serve(b, "unix", path, func(conn net.Conn) {
+		in := bufio.NewReaderSize(conn, 128<<10)
 		for {
-			conn, err := l.Accept()
+			line, err := in.ReadSlice('\n')
 			if err != nil {
 				return
 			}
-			open.Go(func() {
-				defer func() { _ = conn.Close() }()
-				in := bufio.NewReaderSize(conn, 128<<10)
-				for {
-					line, err := in.ReadSlice('\n')
-					if err != nil {
-						return
-					}
-					if _, err := conn.Write(line); err != nil {
-						return
-					}
-				}
-			})
+			if _, err := conn.Write(line); err != nil {
+				return
+			}
 		}
 	})
-	b.Cleanup(func() { _ = l.Close(); open.Wait() })
 	return path
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +13,7 @@ import (
 
 	"signalbox/internal/harness"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // vector is a case with a message to send.
@@ -37,10 +37,7 @@ type vector struct {
 
 func vectors(t *testing.T) []vector {
 	t.Helper()
-	text, err := os.ReadFile("../conform/harness.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testbed.Read(t, "../conform/harness.json")
 	var file struct{ Cases []vector }
 	if err := json.Unmarshal(text, &file); err != nil {
 		t.Fatal(err)

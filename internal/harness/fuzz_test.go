@@ -4,10 +4,10 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"os"
 	"testing"
 
 	"signalbox/internal/harness"
+	"signalbox/internal/testbed"
 )
 
 // What is read of a stream is what was written to it, line by line.
@@ -41,10 +41,7 @@ func FuzzReadLine(f *testing.F) {
 
 // Whatever comes, it is read without a panic, and what is taken is JSON.
 func FuzzEvent(f *testing.F) {
-	text, err := os.ReadFile("../conform/harness.json")
-	if err != nil {
-		f.Fatal(err)
-	}
+	text := testbed.Read(f, "../conform/harness.json")
 	var file struct {
 		Cases []struct{ Send json.RawMessage }
 	}

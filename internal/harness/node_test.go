@@ -4,12 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"testing"
 
 	"signalbox/internal/harness"
 	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/roster"
+	"signalbox/internal/testbed"
 )
 
 // node is a process with a harness, and everything it needs.
@@ -34,10 +34,7 @@ func start(t testing.TB, address string, config harness.Config) *node {
 // fixture puts the policy of the cases in force.
 func (n *node) fixture() {
 	n.T.Helper()
-	text, err := os.ReadFile("../conform/harness.yaml")
-	if err != nil {
-		n.T.Fatal(err)
-	}
+	text := testbed.Read(n.T, "../conform/harness.yaml")
 	if _, _, err := n.Book.Apply(n.T.Context(), roster.Identity{}, text, 0); err != nil {
 		n.T.Fatal(err)
 	}

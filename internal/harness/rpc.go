@@ -6,7 +6,6 @@ import (
 	"strconv"
 
 	"signalbox/internal/harness/external"
-	"signalbox/internal/harness/shape"
 	"signalbox/internal/wire"
 )
 
@@ -72,7 +71,7 @@ func (m *message) request() bool { return m.id != nil }
 func parseMessage(text []byte) (m message, err *rpcError) {
 	// First, and without recursion: a parser that goes as deep as the text does would not
 	// come back.
-	if shape.NestedDeeper(text, maxNesting) {
+	if wire.Depth(text) > maxNesting {
 		return m, refuse(codeParse, "The message is nested deeper than %d levels.", maxNesting)
 	}
 	levels, problem := wire.Nested(text, "params", "payload", "arguments")

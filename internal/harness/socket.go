@@ -218,21 +218,12 @@ var errTooLong = errors.New("the line is too long")
 // readLine reads a line without its line break; the last line may lack one. A line that
 // is too long is read to its end, and only its beginning is kept.
 func readLine(r *bufio.Reader) ([]byte, error) {
-	var line []byte
-	tooLong := false
-	for {
-		part, err := r.ReadSlice('\n')
-		if tooLong = tooLong || len(line)+len(part) > maxLine+1; !tooLong {
-			line = append(line, part...)
-		}
-		switch {
-		case errors.Is(err, bufio.ErrBufferFull):
-			continue
-		case err != nil && !errors.Is(err, io.EOF), err != nil && len(line) == 0 && !tooLong:
-			return nil, err
-		case tooLong:
-			return line, errTooLong
-		}
-		return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r")), nil
+	line, tooLong, err := wire.ReadLine(r, maxLine)
+	switch {
+	case err != nil && !errors.Is(err, io.EOF), err != nil && len(line) == 0 && !tooLong:
+		return nil, err
+	case tooLong:
+		return line, errTooLong
 	}
+	return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r")), nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"signalbox/internal/ledger"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // testdata holds a real export and a real proof of it, with their key, so that the
@@ -46,9 +47,7 @@ func makeSeeds(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, content := range map[string]string{exportSeed: text, proofSeed: string(proof), keySeed: n.Key() + "\n"} {
-		if err := os.WriteFile(filepath.Join("testdata", name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Write(t, filepath.Join("testdata", name), content)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 func TestTheKeyOfALedger(t *testing.T) {
@@ -26,10 +27,7 @@ func TestTheKeyOfALedger(t *testing.T) {
 		}
 
 		t.Run("the public key follows from the private one", func(t *testing.T) {
-			want, err := os.ReadFile(public)
-			if err != nil {
-				t.Fatal(err)
-			}
+			want := testbed.Read(t, public)
 			if err := os.Remove(public); err != nil {
 				t.Fatal(err)
 			}
@@ -57,9 +55,7 @@ func TestTheKeyOfALedger(t *testing.T) {
 		t.Run("a new database is not signed by nobody", func(t *testing.T) {
 			lost := t.TempDir()
 			text, _ := os.ReadFile(public)
-			if err := os.WriteFile(filepath.Join(lost, ledger.PublicKeyFile), text, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testbed.Write(t, filepath.Join(lost, ledger.PublicKeyFile), text)
 			db := storetest.Open(t, storetest.SQLite(t), migrations()...)
 			if _, err := ledger.Open(t.Context(), ledger.Options{DB: db, Dir: lost, Origin: "test.example/x"}); !fault.Is(err,
 				fault.LedgerMismatch) {

@@ -62,19 +62,25 @@ func (q Query) text() (string, []any) {
 	if q.Trace != "" {
 		where.And("trace <> '' AND trace = %s", q.Trace)
 	}
+	return "SELECT record, salt, body FROM ledger_entry " + q.End(&where, "kind", "seq"), where.Args()
+}
+
+// End is the end of a statement that answers the query, from WHERE on: it adds the kinds and the last number to the
+// conditions, by the names of these columns, and puts the entries in order. Packages that find entries by tables of
+// their own call it, so that a query means the same everywhere.
+func (q Query) End(where *store.Where, kind, seq string) string {
 	if q.UpTo > 0 {
-		where.And("seq <= %s", q.UpTo)
+		where.And(seq+" <= %s", q.UpTo)
 	}
 	if len(q.Kinds) > 0 {
-		where.In("kind", q.Kinds)
+		where.In(kind, q.Kinds)
 	}
 	order := "ASC"
 	if q.Newest {
 		order = "DESC"
 	}
 	limit := where.Mark(cmp.Or(q.Limit, 100))
-	return "SELECT record, salt, body FROM ledger_entry WHERE " + where.String() + " ORDER BY seq " + order + " LIMIT " +
-		limit, where.Args()
+	return "WHERE " + where.String() + " ORDER BY " + seq + " " + order + " LIMIT " + limit
 }
 
 // Select reads the entries that rows of a table of another package refer to. rest goes on

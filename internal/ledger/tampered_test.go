@@ -3,7 +3,6 @@ package ledger_test
 import (
 	"context"
 	"database/sql"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -134,9 +133,7 @@ func TestTheLedgerIsComparedWithTheCheckpointFileAtTheStart(t *testing.T) {
 	t.Parallel()
 	file := func(text string) func(intruder, string) {
 		return func(i intruder, dir string) {
-			if err := os.WriteFile(filepath.Join(dir, ledger.CheckpointFile), []byte(text), 0o600); err != nil {
-				i.t.Fatal(err)
-			}
+			testbed.Write(i.t, filepath.Join(dir, ledger.CheckpointFile), text)
 		}
 	}
 	for name, tamper := range map[string]func(i intruder, dir string){
@@ -221,9 +218,7 @@ func TestAKeyThatIsNotTheLedgersIsRefusedAtTheStart(t *testing.T) {
 				if changed, ok := c.files[name]; ok {
 					text = changed
 				}
-				if err := os.WriteFile(filepath.Join(other, name), []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				testbed.Write(t, filepath.Join(other, name), text)
 			}
 			_, err := ledger.Open(t.Context(), ledger.Options{DB: n.db, Dir: other, Origin: "test.example/ledger"})
 			if !fault.Is(err, c.want) {

@@ -108,10 +108,7 @@ func tileOf(leaves [][]byte, level, n, width int) []byte {
 
 func readFile(t testing.TB, path ...string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(path...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testbed.Read(t, filepath.Join(path...))
 	return string(text)
 }
 

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/base64"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 func export(t testing.TB, n node) string {
@@ -278,9 +278,7 @@ func TestTwoHistoriesUnderOneKeyAreToldApart(t *testing.T) {
 	one := start(t, storetest.SQLite(t), t.TempDir())
 	dir := t.TempDir()
 	for _, name := range []string{ledger.KeyFile, ledger.PublicKeyFile} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(readFile(t, one.dir, name)), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Write(t, filepath.Join(dir, name), readFile(t, one.dir, name))
 	}
 	two := start(t, storetest.SQLite(t), dir)
 	for size := 20; size <= 30; size += 10 {

@@ -22,7 +22,7 @@
 // Nobody is handed a message from memory. The ledger wakes long polls (pending.go) and sockets
 // (socket.go) on every node by the id of the agent (hub.go), and they read the queue. Webhooks
 // go through the outbox (webhook.go); a 2xx is an acknowledgement. A message that the policy or
-// the scan wants a person to see is stored outside the queue, behind a gate (held.go);
+// the scan wants a person to see is stored outside the queue, behind a gate (quarantine.go);
 // quarantine.go is the protocol's view of those gates.
 //
 // Mail for other providers and for other hosts of ours waits in a queue per target and goes out

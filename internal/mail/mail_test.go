@@ -26,6 +26,17 @@ import (
 	"signalbox/internal/testbed"
 )
 
+// eachPair runs do on every database, with a provider of these options at which alice and bob are registered.
+func eachPair(
+	t *testing.T, options func(*mail.Options), do func(t *testing.T, n *mailtest.Node, alice, bob *mailtest.Agent),
+) {
+	t.Helper()
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := mailtest.Start(t, address, options)
+		do(t, n, n.Register("alice", "acme"), n.Register("bob", "acme"))
+	})
+}
+
 // TestTheLifeOfMessages goes through every state that a message can have, erases what
 // may be, and builds everything again from the ledger.
 func TestTheLifeOfMessages(t *testing.T) {
@@ -95,9 +106,7 @@ func TestTheLifeOfMessages(t *testing.T) {
 
 func TestUntilAckKeepsNothingThatWasAcknowledged(t *testing.T) {
 	t.Parallel()
-	storetest.Each(t, func(t *testing.T, address string) {
-		n := mailtest.Start(t, address, func(o *mail.Options) { o.Keep = 0 })
-		alice, bob := n.Register("alice", "acme"), n.Register("bob", "acme")
+	eachPair(t, func(o *mail.Options) { o.Keep = 0 }, func(t *testing.T, n *mailtest.Node, alice, bob *mailtest.Agent) {
 		first, second := alice.Send(bob.Address, "one", "a very secret word"), alice.Send(bob.Address, "two",
 			"another secret word")
 		testbed.Until(t, "the words", func() bool { return len(search(n, "secret")) == 2 })
@@ -314,9 +323,7 @@ func TestTheQueueIsAQueue(t *testing.T) {
 
 func TestAFullQueueTakesNoMore(t *testing.T) {
 	t.Parallel()
-	storetest.Each(t, func(t *testing.T, address string) {
-		n := mailtest.Start(t, address, func(o *mail.Options) { o.QueueCap = 3 })
-		alice, bob := n.Register("alice", "acme"), n.Register("bob", "acme")
+	eachPair(t, func(o *mail.Options) { o.QueueCap = 3 }, func(t *testing.T, n *mailtest.Node, alice, bob *mailtest.Agent) {
 		first := alice.Send(bob.Address, "s", "m")
 		alice.Send(bob.Address, "s", "m")
 		alice.Send(bob.Address, "s", "m")
@@ -418,9 +425,7 @@ func (r *receiver) calls() []string {
 
 func TestWebhooksAreTriedThreeTimesAndThenTheQueueHasIt(t *testing.T) {
 	t.Parallel()
-	storetest.Each(t, func(t *testing.T, address string) {
-		n := mailtest.Start(t, address, func(o *mail.Options) { o.WebhookWait = 300 * time.Millisecond })
-		alice, bob := n.Register("alice", "acme"), n.Register("bob", "acme")
+	eachPair(t, func(o *mail.Options) { o.WebhookWait = 300 * time.Millisecond }, func(t *testing.T, n *mailtest.Node, alice, bob *mailtest.Agent) {
 		hook := newReceiver(t, 503, 500, 200)
 		n.Want(200, bob.APIKey, "PATCH /v1/agents/me", fmt.Sprintf(`{"delivery":{"webhook_url":%q}}`, hook.URL), nil)
 		sent := alice.Send(bob.Address, "s", "m")

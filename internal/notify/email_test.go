@@ -21,7 +21,6 @@ import (
 	"net/mail"
 	"net/textproto"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -48,7 +47,6 @@ type mailServer struct {
 	offer    atomic.Bool // STARTTLS
 	refuse   atomic.Int64
 	goodbye  atomic.Bool // QUIT is answered
-	wg       sync.WaitGroup
 }
 
 func newMailServer(t *testing.T, implicit bool) *mailServer {
@@ -72,21 +70,7 @@ func newMailServer(t *testing.T, implicit bool) *mailServer {
 	f.config = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: private}}}
 	f.offer.Store(true)
 	f.goodbye.Store(true)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.address = l.Addr().String()
-	f.wg.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			f.wg.Go(func() { f.serve(c) })
-		}
-	})
-	t.Cleanup(func() { _ = l.Close(); f.wg.Wait() })
+	f.address = testbed.Serve(t, "tcp", "127.0.0.1:0", f.serve).Addr().String()
 	return f
 }
 

@@ -17,7 +17,6 @@ import (
 	"signalbox/internal/ledger/ledgertest"
 	"signalbox/internal/notify"
 	"signalbox/internal/notify/slack"
-	"signalbox/internal/passkey"
 	"signalbox/internal/roster"
 	"signalbox/internal/testbed"
 	"signalbox/internal/wire"
@@ -28,15 +27,10 @@ var key = bytes.Repeat([]byte("k"), 32)
 const base = "https://signalbox.example"
 
 // parts are what notices stand on.
-func parts() (all []ledgertest.Part) {
-	return []ledgertest.Part{
-		{Migrations: clock.Migrations, Projection: clock.Projection()},
-		{Migrations: roster.Migrations, Projection: roster.Projection()},
-		{Migrations: passkey.Migrations, Projection: passkey.Projection()},
-		{Migrations: gate.Migrations, Projection: gate.Projection()},
-		{Migrations: deliver.Migrations, Projection: deliver.Projection()},
-		{Migrations: notify.Migrations, Projection: notify.Projection()},
-	}
+func parts() []ledgertest.Part {
+	return append(gatetest.Parts(),
+		ledgertest.Part{Migrations: deliver.Migrations, Projection: deliver.Projection()},
+		ledgertest.Part{Migrations: notify.Migrations, Projection: notify.Projection()})
 }
 
 // node is a server with gates and channels.

@@ -146,8 +146,7 @@ func TestAReminderThatNobodyNeedsReachesNobody(t *testing.T) {
 
 func TestTelegramWritesToThoseWhoHaveBegun(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
-		f := newTelegramAPI(t)
-		n := start(t, address, func(n *node) []notify.Channel { return []notify.Channel{f.bot(n)} })
+		f, n := startTelegram(t, address)
 		n.operator("ann", "operator", map[string]string{"telegram": "4711"})
 		n.operator("bob", "operator", map[string]string{"telegram": "4712"})
 		f.Forbid.Store("4712") // who has not begun

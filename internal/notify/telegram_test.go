@@ -37,6 +37,13 @@ func (f *telegramAPI) bot(n *node) notify.Channel {
 	return b
 }
 
+// startTelegram runs a node whose only channel is a bot of Telegram.
+func startTelegram(t *testing.T, address string) (*telegramAPI, *node) {
+	t.Helper()
+	f := newTelegramAPI(t)
+	return f, start(t, address, func(n *node) []notify.Channel { return []notify.Channel{f.bot(n)} })
+}
+
 // keyboard reads the buttons under a message: text to data.
 func keyboard(t *testing.T, c call) map[string]string {
 	t.Helper()
@@ -65,8 +72,7 @@ func keyboard(t *testing.T, c call) map[string]string {
 
 func TestAGateIsDecidedInTelegram(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
-		f := newTelegramAPI(t)
-		n := start(t, address, func(n *node) []notify.Channel { return []notify.Channel{f.bot(n)} })
+		f, n := startTelegram(t, address)
 		n.operator("ann", "operator", map[string]string{"telegram": "77"})
 		n.operator("eve", "viewer", map[string]string{"telegram": "88"})
 		f.Limit.Store(true) // what is asked for is waited
@@ -157,8 +163,7 @@ func TestOneNodeAsksTelegram(t *testing.T) {
 
 func TestAReminderInTelegramAnswersTheFirstMessage(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
-		f := newTelegramAPI(t)
-		n := start(t, address, func(n *node) []notify.Channel { return []notify.Channel{f.bot(n)} })
+		f, n := startTelegram(t, address)
 		n.operator("ann", "operator", map[string]string{"telegram": "77"})
 		n.open(func(o *gate.Opening) {
 			o.Risk = "high"

@@ -106,35 +106,27 @@ func TestWhoHasAPasskeySignsForTheNextOne(t *testing.T) {
 			t.Fatal(ask, err)
 		}
 		other, otherMade := n.create(ann)
-		for name, try := range map[string]func() error{
-			"its own signature": func() error {
-				_, err := n.keys.Add(ctx, ann, "phone", made, phone.Sign(ask.Challenge))
-				return err
-			},
-			"somebody else's": func() error {
-				_, err := n.keys.Add(ctx, ann, "phone", made, bens.Sign(ask.Challenge))
-				return err
-			},
-			"one for another key": func() error {
-				_, err := n.keys.Add(ctx, ann, "phone", otherMade, laptop.Sign(ask.Challenge))
-				return err
-			},
-			"one for another label": func() error {
-				_, err := n.keys.Add(ctx, ann, "tablet", made, laptop.Sign(ask.Challenge))
-				return err
-			},
-			"a key made for somebody else": func() error {
-				_, err := n.keys.Add(ctx, ben, "phone", made, bens.Sign(ask.Challenge))
-				return err
-			},
-			"the removal of one": func() error {
-				_, err := n.keys.Remove(ctx, ann, laptop.Credential, laptop.Sign(ask.Challenge))
-				return err
-			},
+		for _, c := range []struct {
+			name  string
+			who   roster.Identity
+			label string
+			made  passkey.Created
+			signs *passkeytest.Device
+		}{
+			{"its own signature", ann, "phone", made, phone},
+			{"somebody else's", ann, "phone", made, bens},
+			{"one for another key", ann, "phone", otherMade, laptop},
+			{"one for another label", ann, "tablet", made, laptop},
+			{"a key made for somebody else", ben, "phone", made, bens},
 		} {
-			if err := try(); !fault.Is(err, fault.PresenceInvalid) {
-				t.Errorf("%s: %v", name, err)
+			_, err := n.keys.Add(ctx, c.who, c.label, c.made, c.signs.Sign(ask.Challenge))
+			if !fault.Is(err, fault.PresenceInvalid) {
+				t.Errorf("%s: %v", c.name, err)
 			}
+		}
+		_, err = n.keys.Remove(ctx, ann, laptop.Credential, laptop.Sign(ask.Challenge))
+		if !fault.Is(err, fault.PresenceInvalid) {
+			t.Errorf("a signature for another key removes one: %v", err)
 		}
 		if n.Head() != head || n.labels(ann) != "ann/laptop" {
 			t.Fatalf("%d entries more: %s", n.Head()-head, n.labels(ann))

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,15 +11,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"signalbox/internal/policy/budget"
+	"signalbox/internal/testbed"
 )
 
 // The page for people who write rules lists everything that a rule can name. What it lists is
 // compared with what the code has, in both directions, with the types.
 func TestThePageAboutPoliciesListsEverythingThatARuleCanName(t *testing.T) {
-	source, err := os.ReadFile("../../docs/policy.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := testbed.Read(t, "../../docs/policy.md")
 	page := string(source)
 	lang, err := theLanguage()
 	if err != nil {

@@ -126,6 +126,15 @@ func (b *Book) asked(r *http.Request) (Layer, error) {
 	return b.Layer(r.Context(), q.Get("workspace"), q.Get("user"))
 }
 
+// sent is the policy that a call brings, and the layer that it is for.
+func (b *Book) sent(w http.ResponseWriter, r *http.Request) (of Layer, source []byte, err error) {
+	if of, err = b.asked(r); err != nil {
+		return of, nil, err
+	}
+	source, err = wire.Read(w, r, maxSource)
+	return of, source, err
+}
+
 func (b *Book) getLayers(r *http.Request) (LayerList, error) {
 	all, err := b.Layers(r.Context())
 	return LayerList{all}, err
@@ -152,11 +161,7 @@ func (b *Book) getPolicy(w http.ResponseWriter, r *http.Request) error {
 // putPolicy applies what was sent. If-Match makes it a change of the version that the caller has
 // seen, so that two people do not overwrite each other.
 func (b *Book) putPolicy(w http.ResponseWriter, r *http.Request) error {
-	of, err := b.asked(r)
-	if err != nil {
-		return err
-	}
-	source, err := wire.Read(w, r, maxSource)
+	of, source, err := b.sent(w, r)
 	if err != nil {
 		return err
 	}
@@ -176,11 +181,7 @@ func (b *Book) putPolicy(w http.ResponseWriter, r *http.Request) error {
 
 // postCheck answers as apply would, without changing anything; also a viewer may check.
 func (b *Book) postCheck(w http.ResponseWriter, r *http.Request) error {
-	of, err := b.asked(r)
-	if err != nil {
-		return err
-	}
-	source, err := wire.Read(w, r, maxSource)
+	of, source, err := b.sent(w, r)
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +12,7 @@ import (
 
 	"signalbox/internal/secret"
 	"signalbox/internal/secret/secrettest"
+	"signalbox/internal/testbed"
 )
 
 // escaped writes every character of a text as an escape of JSON.
@@ -166,10 +166,7 @@ func TestOffsetsCoverTheCredentialAndNothingElse(t *testing.T) {
 }
 
 func TestHarmlessTextIsLeftAlone(t *testing.T) {
-	raw, err := os.ReadFile("testdata/harmless.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := testbed.Read(t, "testdata/harmless.txt")
 	texts := strings.Split(string(raw), "=== ")[1:]
 	if len(texts) < 80 {
 		t.Errorf("there are %d texts, and should be at least 80", len(texts))

@@ -120,10 +120,7 @@ func startChild(b *testing.B, address string) *benchServer {
 	if err != nil {
 		b.Fatal(err)
 	}
-	token, err := os.ReadFile(filepath.Join(dir, server.TokenFile))
-	if err != nil {
-		b.Fatal(err)
-	}
+	token := testbed.Read(b, filepath.Join(dir, server.TokenFile))
 	return (&benchServer{
 		url: strings.TrimSpace(url), token: strings.TrimSpace(string(token)), stop: stop,
 		pid: child.Process.Pid,
@@ -161,12 +158,20 @@ func beChild(dir, address string) error {
 	return s.Run(ctx, func(s *server.Server) { fmt.Println(s.URL()) })
 }
 
-// call makes a call that must succeed.
-func (s *benchServer) call(b *testing.B, client *http.Client, method, path, token, body string, into any) {
-	req, _ := http.NewRequestWithContext(context.Background(), method, s.url+path, strings.NewReader(body))
+// sendJSON makes a call with a token.
+func sendJSON(client *http.Client, method, url, token string, body io.Reader) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(context.Background(), method, url, body)
+	if err != nil {
+		return nil, err
+	}
 	req.Header.Set("Authorization", "Bearer "+token)
 	req.Header.Set("Content-Type", "application/json")
-	res, err := client.Do(req)
+	return client.Do(req)
+}
+
+// call makes a call that must succeed.
+func (s *benchServer) call(b *testing.B, client *http.Client, method, path, token, body string, into any) {
+	res, err := sendJSON(client, method, s.url+path, token, strings.NewReader(body))
 	if err != nil {
 		b.Error(err)
 		return
@@ -193,11 +198,8 @@ func signalsPerSecond(b *testing.B, url, key string) float64 {
 	for range 64 {
 		wg.Go(func() {
 			for time.Since(began) < time.Second {
-				req, _ := http.NewRequestWithContext(context.Background(), http.MethodPost, url,
+				res, err := sendJSON(client, http.MethodPost, url, key,
 					bytes.NewReader(fmt.Appendf(nil, benchSignal, benchRun.Add(1))))
-				req.Header.Set("Authorization", "Bearer "+key)
-				req.Header.Set("Content-Type", "application/json")
-				res, err := client.Do(req)
 				if err != nil {
 					b.Error(err)
 					return

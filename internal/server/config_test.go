@@ -9,6 +9,7 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/server"
+	"signalbox/internal/testbed"
 )
 
 func TestAFlagBeatsTheEnvironmentBeatsTheFileBeatsTheDefault(t *testing.T) {
@@ -62,9 +63,7 @@ func TestAListMayBeWrittenAsOneOrWithCommas(t *testing.T) {
 		"webhooks:\n  allow: 10.0.0.0/8, hooks.internal\n",
 	} {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, server.ConfigFile), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Write(t, filepath.Join(dir, server.ConfigFile), text)
 		c, err := server.Load(map[string]string{"data": dir}, nil, "")
 		if err != nil || strings.Join(c.Allow, " ") != "10.0.0.0/8 hooks.internal" {
 			t.Errorf("%s: %v %v", text, c, err)

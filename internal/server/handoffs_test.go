@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -140,10 +139,7 @@ func TestPeopleSeeAndEndWhatWasHandedOn(t *testing.T) {
 func (h *handed) wantProved(t *testing.T) {
 	t.Helper()
 	_, file, _ := h.do(request{call: "GET /ops/ledger/export", token: h.token()})
-	key, err := os.ReadFile(filepath.Join(h.config.Data, ledger.PublicKeyFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := testbed.Read(t, filepath.Join(h.config.Data, ledger.PublicKeyFile))
 	a := handoff.NewAudit()
 	if _, err := ledger.VerifyExport(strings.NewReader(file), string(key), nil, ledger.Watch{Entry: a.Entry}); err != nil ||
 		a.Handoffs != 2 || a.Decisions < 3 {

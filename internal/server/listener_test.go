@@ -46,9 +46,7 @@ func TestTLSWithAGivenCertificate(t *testing.T) {
 	if _, err := get(renewed); err != nil {
 		t.Errorf("a renewed certificate is not served: %v", err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "cert.pem"), []byte("half written"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Write(t, filepath.Join(dir, "cert.pem"), "half written")
 	if _, err := get(renewed); err != nil {
 		t.Errorf("a broken renewal stops the server: %v", err)
 	}

@@ -234,10 +234,7 @@ func (l *listening) from(b *testing.B, s *benchServer, sender *listening) time.T
 // memory is what the server's process has in memory, in MB.
 func (s *benchServer) memory(b *testing.B) float64 {
 	b.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.pid))
-	if err != nil {
-		b.Fatal(err)
-	}
+	text := testbed.Read(b, fmt.Sprintf("/proc/%d/status", s.pid))
 	_, rest, _ := strings.Cut(string(text), "VmRSS:")
 	var kb float64
 	if _, err := fmt.Sscan(rest, &kb); err != nil {

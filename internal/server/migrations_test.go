@@ -14,6 +14,7 @@ import (
 	"signalbox/internal/server"
 	"signalbox/internal/store"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // digests are the steps of the sets, each as a line of package, number and SHA-256.
@@ -58,10 +59,7 @@ func compareSteps(landed, program []string) (wrong, fresh []string) {
 
 func TestMigrationStepsThatHaveLandedStayAsTheyAre(t *testing.T) {
 	path := filepath.Join("testdata", "migrations.sums")
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testbed.Read(t, path)
 	landed := strings.FieldsFunc(string(text), func(r rune) bool { return r == '\n' })
 	wrong, fresh := compareSteps(landed, digests(server.Migrations()))
 	for _, sentence := range wrong {
@@ -128,14 +126,9 @@ func TestTheSchemaIsTheGoldenOne(t *testing.T) {
 		}
 		path := filepath.Join("testdata", "schema."+db.Name())
 		if *update {
-			if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testbed.Write(t, path, got)
 		}
-		want, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := testbed.Read(t, path)
 		if diff := cmp.Diff(string(want), got); diff != "" {
 			t.Errorf("the schema differs from %s (write it anew with -update if that is meant):\n%s", path, diff)
 		}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -113,9 +112,7 @@ func TestChannelsMayStandInTheFile(t *testing.T) {
 	dir := t.TempDir()
 	text := "notify:\n  email: {smtp: 'smtp://u:hunter2@h', from: a@b.c, to: [ann@example.com, bob@example.com]}\n" +
 		"  telegram: {token: 1:hunter2, chat: -1001}\n  webhook: https://hooks.example.com/hunter2\n"
-	if err := os.WriteFile(filepath.Join(dir, server.ConfigFile), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Write(t, filepath.Join(dir, server.ConfigFile), text)
 	c, err := server.Load(map[string]string{"data": dir}, nil, "")
 	if err != nil {
 		t.Fatal(err)

@@ -162,9 +162,7 @@ func TestAGeneratedClientSignals(t *testing.T) {
 		"config.yaml": "post_hooks: []\ncontent_type_overrides: {application/yaml: application/octet-stream, " +
 			"application/x-ndjson: application/octet-stream}\n",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Write(t, filepath.Join(dir, name), text)
 	}
 	run := func(program string, args ...string) string {
 		t.Helper()

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
 	"strings"
 	"testing"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"signalbox/internal/address"
+	"signalbox/internal/testbed"
 )
 
 // axeFinds runs axe-core over the page, with its rules for WCAG 2.2 AA and good practice or
@@ -61,10 +61,7 @@ const stillMoves = `[...document.querySelectorAll('*')].filter((e) => { const s 
 // light and dark.
 func TestTheDashboardIsAccessible(t *testing.T) {
 	t.Parallel()
-	axe, err := os.ReadFile(npmProgram(t, "axe-core/axe.min.js"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	axe := testbed.Read(t, npmProgram(t, "axe-core/axe.min.js"))
 	w := work(t, "")
 	w.operator("ann", "operator")
 	w.ops(201, "POST /ops/users", `{"name":"alice","email":"alice@example.com","limits":{"emails":20}}`, nil)

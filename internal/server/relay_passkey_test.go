@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,6 +18,7 @@ import (
 	"signalbox/internal/passkey/passkeytest"
 	"signalbox/internal/server"
 	"signalbox/internal/server/servertest"
+	"signalbox/internal/testbed"
 )
 
 // asksPresence is a policy under which every signal waits for a signed vote.
@@ -286,10 +286,7 @@ return true; })()`)
 
 	t.Run("an export says who signed", func(t *testing.T) {
 		_, file, _ := b.do(request{call: "GET /ops/ledger/export", token: b.token()})
-		public, err := os.ReadFile(filepath.Join(b.config.Data, ledger.PublicKeyFile))
-		if err != nil {
-			t.Fatal(err)
-		}
+		public := testbed.Read(t, filepath.Join(b.config.Data, ledger.PublicKeyFile))
 		s := gate.NewSignatures(first)
 		watch := ledger.Watch{Entry: s.Entry}
 		if _, err := ledger.VerifyExport(strings.NewReader(file), string(public), nil, watch); err != nil ||

@@ -23,16 +23,11 @@ func TestTheSnippetsRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	readme, err := os.ReadFile(filepath.Join(here, "..", "..", "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	readme := testbed.Read(t, filepath.Join(here, "..", "..", "README.md"))
 	write := func(name, text string) string {
 		t.Helper()
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Write(t, path, text)
 		return path
 	}
 	for _, c := range []struct {

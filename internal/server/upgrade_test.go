@@ -24,6 +24,7 @@ import (
 	"signalbox/internal/store"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/task"
+	"signalbox/internal/testbed"
 )
 
 // emptyTables are the tables that have no rows in a database of version 0.1, before or
@@ -90,17 +91,12 @@ func openVersion01(t *testing.T, address string) *oldBox {
 		t.Fatal(err)
 	}
 	if old.address != "" {
-		dump, err := os.ReadFile(filepath.Join(old.dir, "dump.sql"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		dump := testbed.Read(t, filepath.Join(old.dir, "dump.sql"))
 		storetest.Load(t, address, string(dump))
 	}
 	// The server's clock goes on from where the old one stopped, however long ago that is.
 	ahead := time.Until(old.MadeAt).String()
-	if err := os.WriteFile(filepath.Join(old.data(), "clock.ahead"), []byte(ahead+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Write(t, filepath.Join(old.data(), "clock.ahead"), ahead+"\n")
 	return old
 }
 
@@ -208,10 +204,7 @@ func (old *oldBox) migrate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden, err := os.ReadFile(filepath.Join("testdata", "schema."+db.Name()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	golden := testbed.Read(t, filepath.Join("testdata", "schema."+db.Name()))
 	if diff := cmp.Diff(string(golden), schema); diff != "" {
 		t.Errorf("the schema is not that of a new database (-new +migrated):\n%s", diff)
 	}
@@ -238,14 +231,8 @@ func (b *box) wantVerified(t *testing.T, key string, signed []byte) {
 func TestWhatVersion01LeftIsBroughtUpToDateAndServed(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		old := openVersion01(t, address)
-		key, err := os.ReadFile(filepath.Join(old.data(), ledger.PublicKeyFile))
-		if err != nil {
-			t.Fatal(err)
-		}
-		signed, err := os.ReadFile(filepath.Join(old.data(), ledger.CheckpointFile))
-		if err != nil {
-			t.Fatal(err)
-		}
+		key := testbed.Read(t, filepath.Join(old.data(), ledger.PublicKeyFile))
+		signed := testbed.Read(t, filepath.Join(old.data(), ledger.CheckpointFile))
 		old.migrate(t)
 		b := start(t, old.address, map[string]string{
 			"data": old.data(), "tasks.plan_approval": "true", "harness.timeout": "3s",

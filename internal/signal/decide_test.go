@@ -1,13 +1,19 @@
 package signal_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
+	"signalbox/internal/handoff"
+	"signalbox/internal/ledger"
+	"signalbox/internal/policy"
+	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/testbed"
+	"signalbox/internal/wire"
 )
 
 func TestAPolicySaysWhoDecidesAndHowMany(t *testing.T) {
@@ -80,6 +86,211 @@ func TestAGateExpiresAsItsRuleSaysAfterItsLadder(t *testing.T) {
 			if got.Status != want || want != gate.Pending && got.Message != "Gate expired" {
 				t.Errorf("%s: %+v", run, got.Answer)
 			}
+		}
+		n.WantClean()
+	})
+}
+
+// A signal is under the handoff whose token its metadata has. One that is forged, of another agent or over is rejected.
+func TestASignalIsUnderAHandoff(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address)
+		n.Apply("rules: [{name: claimed, on: [signal], when: delegation.unverified, then: block, reason: 'Who says so?'}]")
+		lead, admin := n.Agent("lead"), roster.Identity{Role: roster.Admin}
+		give := func(to string) (handoff.Handoff, string) {
+			h, err := n.Handoffs.Open(t.Context(), handoff.By{Who: lead}, handoff.Opening{To: to})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return h, n.Handoffs.Token(h.ID)
+		}
+		n.Agent("other")
+		_, own := give("resume-tailor")
+		_, foreign := give("other")
+		ended, over := give("resume-tailor")
+		if _, err := n.Handoffs.End(t.Context(), admin, ended.ID, "enough"); err != nil {
+			t.Fatal(err)
+		}
+		for what, c := range map[string]struct {
+			delegation any
+			says       string
+		}{
+			"its own":         {own, ""},
+			"a forged one":    {own[:len(own)-1] + "x", "not the token"},
+			"another agent's": {foreign, "given to another agent"},
+			"one that's over": {over, "is over"},
+			"a chain":         {[]any{"lead", "resume-tailor"}, "Who says so?"},
+			"none":            {nil, "Who says so?"}, // the agent was handed work, and leaves out which
+		} {
+			got := n.send("run_id", "run-"+what, "gate_required", false, "metadata", map[string]any{"delegation": c.delegation})
+			if rejected := got.Status == gate.Rejected; rejected != (c.says != "") || !strings.Contains(got.Message, c.says) {
+				t.Errorf("%s: %+v", what, got.Answer)
+			}
+		}
+		for _, e := range n.Entries() {
+			if strings.Contains(string(e.Body), own) {
+				t.Errorf("the token is in entry %d", e.Seq)
+			}
+		}
+		n.WantClean()
+	})
+}
+
+const (
+	newServer = "" // its own policy
+	gateRule  = "rules: [{name: ask, on: [signal], when: 'true', then: gate}]"
+	allowRule = "rules: [{name: waive, on: [signal], when: 'true', then: allow}]"
+	blockRule = "rules: [{name: never, on: [signal], when: 'true', then: block, reason: Not on a Sunday.}]"
+	forceRule = "rules: [{name: force, on: [signal], when: 'true', then: gate, gate: {even_if_undeclared: true}}]"
+	wrongRule = "rules: [{name: broken, on: [signal], when: '1 / (size(event.run) - size(event.run)) > 0', then: allow}]"
+)
+
+// TestTheTruthTable is section 2 of the contract, a row each.
+func TestTheTruthTable(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address)
+		for _, c := range []struct {
+			name, policy string
+			declared     bool
+			status       gate.Status
+			gate         bool
+			message      string
+		}{
+			{"declared and confirmed", gateRule, true, gate.Pending, true, "Awaiting operator approval"},
+			{"declared and waived", allowRule, true, gate.Approved, false, "Approved by the rule waive"},
+			{"declared and blocked", blockRule, true, gate.Rejected, false, "Not on a Sunday."},
+			{"not declared, and a rule that confirms", gateRule, false, gate.Approved, false, "No gate required"},
+			{
+				"not declared, and a rule that asks all the same", forceRule, false, gate.Pending, true,
+				"Awaiting operator approval",
+			},
+			{"declared, and a rule that asks all the same", forceRule, true, gate.Pending, true, "Awaiting operator approval"},
+			{"not declared and waived", allowRule, false, gate.Approved, false, "No gate required"},
+			{"not declared and blocked", blockRule, false, gate.Rejected, false, "Not on a Sunday."},
+			{"declared, with the policy of a new server", newServer, true, gate.Pending, true, "Awaiting operator approval"},
+			{"not declared, with the policy of a new server", newServer, false, gate.Approved, false, "No gate required"},
+			{
+				"declared, and no rule at all", "defaults: {signal: allow}", true, gate.Approved, false,
+				"Approved by the rule default",
+			},
+			{
+				"declared, and the default is to ask", "defaults: {signal: gate}", true, gate.Pending, true,
+				"Awaiting operator approval",
+			},
+			{
+				"not declared, and the default is to ask", "defaults: {signal: gate}", false, gate.Approved, false,
+				"No gate required",
+			},
+			{"the default is to block", "defaults: {signal: block}", false, gate.Rejected, false, "No rule allows this"},
+			{"a rule that cannot be evaluated", wrongRule, true, gate.Rejected, false, "could not be evaluated"},
+			{"a rule that cannot be evaluated, not declared", wrongRule, false, gate.Rejected, false, "could not be evaluated"},
+		} {
+			t.Run(c.name, func(t *testing.T) {
+				n.Apply(c.policy)
+				before := n.head()
+				got := n.send("run_id", c.name, "gate_required", c.declared)
+				if got.Status != c.status || (got.GateID != nil) != c.gate || !strings.Contains(got.Message, c.message) {
+					t.Errorf("%+v", got.Answer)
+				}
+				var kinds []string
+				for _, e := range n.after(before) {
+					kinds = append(kinds, e.Kind)
+				}
+				want := "signal.received"
+				if c.gate {
+					want += " gate.opened"
+				}
+				if strings.Join(kinds, " ") != want {
+					t.Errorf("the ledger has %v, want %s", kinds, want)
+				}
+			})
+		}
+		n.WantClean()
+	})
+}
+
+func (n *node) after(seq int64) []ledger.Entry {
+	n.T.Helper()
+	all, err := n.Ledger.Entries(n.T.Context(), ledger.Query{After: seq, Limit: 1000})
+	if err != nil {
+		n.T.Fatal(err)
+	}
+	return all
+}
+
+func TestASignalThatIsDeferredIsAsIfItHadNotBeenSent(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address)
+		n.Apply("rules: [{name: later, on: [signal], when: 'true', then: defer, " +
+			"retry_after: 90s, reason: Too much at once.}]")
+		_, err := n.signals.Receive(t.Context(), n.agent, "", encode(payload()))
+		if !fault.Is(err, fault.RateLimited) || fault.From(err).Details[wire.RetryAfter] != 90 ||
+			!strings.Contains(err.Error(), "Too much at once. Send the same signal again in 90 seconds.") {
+			t.Fatalf("%v", err)
+		}
+		if got := n.Entries("signal.decided"); len(got) != 1 || got[0].Subject != "run-1" {
+			t.Errorf("the decision is not in the ledger: %+v", got)
+		}
+		n.Apply(gateRule)
+		if got := n.send(); got.Status != gate.Pending || got.Duplicate {
+			t.Errorf("the same signal later: %+v", got)
+		}
+		n.WantClean()
+	})
+}
+
+func TestASuspendedAgentIsRejectedWhateverTheRulesSay(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address)
+		n.Apply(allowRule)
+		n.agent.Suspended = true
+		if got := n.send(); got.Status != gate.Rejected || got.GateID != nil || got.Message == "" {
+			t.Errorf("%+v", got.Answer)
+		}
+	})
+}
+
+func TestAReplayFindsTheDecisionsOfSignals(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address)
+		began := n.Now().Add(-time.Minute)
+		text := "version: 1\nrules: [{name: dear, on: [signal], when: 'event.cost_usd > 1.0 && event.metadata.source == " +
+			"\"cron\" && size(event.artifacts) == 1', then: gate}]"
+		n.Apply(strings.TrimPrefix(text, "version: 1\n"))
+		n.send("run_id", "dear", "cost_usd", 2.5, "metadata", map[string]any{"source": "cron"}, "artifacts", []any{"x"})
+		n.send("run_id", "cheap", "cost_usd", 0.5)
+		n.send("run_id", "cheap", "cost_usd", 0.5) // a repetition is no decision
+		for _, c := range []struct {
+			policy  string
+			changed int64
+		}{{text, 0}, {"version: 1\n" + blockRule, 2}} {
+			p, err := policy.Parse([]byte(c.policy))
+			if err != nil {
+				t.Fatal(err)
+			}
+			report, err := n.Book.Replay(t.Context(), p, began, func(int64, int64) {})
+			if err != nil || report.Decisions != 2 || report.Changed != c.changed || report.Broken != 0 {
+				t.Errorf("%+v %v", report, err)
+			}
+		}
+		n.WantClean()
+	})
+}
+
+// A run whose id is as long as it may be goes silent like any other, and null is as good as absent.
+func TestASilentRunIsRecordedWhateverItsName(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address)
+		long := strings.Repeat("\U0001F6A6", 128)
+		body := encode(map[string]any{"amp_version": "2.0", "agent_id": "resume-tailor", "run_id": long, "ttl_s": nil})
+		if p, err := n.signals.Beat(t.Context(), n.agent, body); err != nil || p.NextIn != 60 {
+			t.Fatalf("%+v %v", p, err)
+		}
+		n.Move(2 * time.Minute)
+		testbed.Until(t, "the missed heartbeat", func() bool { return len(n.Entries("heartbeat.missed")) == 1 })
+		if e := n.Entries("heartbeat.missed")[0]; e.Subject != long || e.Trace != n.Entries("heartbeat.received")[0].Trace {
+			t.Errorf("%+v", e)
 		}
 		n.WantClean()
 	})

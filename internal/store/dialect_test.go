@@ -117,19 +117,11 @@ func TestTextSortsByItsBytes(t *testing.T) {
 		for i, name := range []string{"ä", "a", "B", "_", "Z", "aa", "é", "𝄞", "a b", "1"} {
 			tx.Exec("INSERT INTO note (id, name) VALUES ($1, $2)", i, name)
 		}
-		rows, err := tx.Query("SELECT name FROM note ORDER BY name")
+		got, err := store.All(tx.Query, func(scan store.Scan) (name string, err error) {
+			err = scan(&name)
+			return name, err
+		}, "SELECT name FROM note ORDER BY name")
 		if err != nil {
-			t.Fatal(err)
-		}
-		var got []string
-		for rows.Next() {
-			var name string
-			if err := rows.Scan(&name); err != nil {
-				t.Fatal(err)
-			}
-			got = append(got, name)
-		}
-		if err := rows.Close(); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff([]string{"1", "B", "Z", "_", "a", "a b", "aa", "ä", "é", "𝄞"}, got); diff != "" {

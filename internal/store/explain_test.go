@@ -63,36 +63,22 @@ func TestAnUnknownDatabaseIsExplained(t *testing.T) {
 
 func TestAWrongPasswordIsExplainedAndNotRepeated(t *testing.T) {
 	t.Parallel()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() { // a PostgreSQL that knows nobody
-		defer close(done)
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			server := pgproto3.NewBackend(conn, conn)
-			if _, err := server.ReceiveStartupMessage(); err == nil {
-				server.Send(&pgproto3.AuthenticationCleartextPassword{})
-				_ = server.Flush()
-				_, _ = server.Receive()
-				server.Send(&pgproto3.ErrorResponse{
-					Severity: "FATAL", Code: "28P01",
-					Message: `password authentication failed for user "me"`,
-				})
-				_ = server.Flush()
-			}
-			_ = conn.Close()
+	// A PostgreSQL that knows nobody.
+	l := testbed.Serve(t, "tcp", "127.0.0.1:0", func(conn net.Conn) {
+		server := pgproto3.NewBackend(conn, conn)
+		if _, err := server.ReceiveStartupMessage(); err == nil {
+			server.Send(&pgproto3.AuthenticationCleartextPassword{})
+			_ = server.Flush()
+			_, _ = server.Receive()
+			server.Send(&pgproto3.ErrorResponse{
+				Severity: "FATAL", Code: "28P01",
+				Message: `password authentication failed for user "me"`,
+			})
+			_ = server.Flush()
 		}
-	}()
+	})
 	openFails(t, "postgres://me:"+password+"@"+l.Addr().String()+"/x?sslmode=disable", fault.StoreUnavailable,
 		"PostgreSQL refuses the user or password")
-	_ = l.Close()
-	<-done
 }
 
 func TestAnAddressThatIsNoneIsExplainedWithoutItsPassword(t *testing.T) {
@@ -125,9 +111,7 @@ func TestAFileThatCannotBeOpenedIsExplained(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, []byte(strings.Repeat("this is not a database\n", 100)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Write(t, file, strings.Repeat("this is not a database\n", 100))
 	for _, c := range []struct {
 		name, path string
 		code       fault.Code

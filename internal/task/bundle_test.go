@@ -12,6 +12,7 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/task"
 	"signalbox/internal/task/amp"
+	"signalbox/internal/testbed"
 )
 
 // story is a task with a little of everything.
@@ -103,9 +104,7 @@ func TestTheMirrorHasACommitForEveryEvent(t *testing.T) {
 		write(entries) // some of them again
 		n.vote(n.only().ID, gate.Ballot{Approve: true})
 		file := filepath.Join(dir, "default", taskT+".json")
-		if err := os.WriteFile(file, []byte("somebody's own"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Write(t, file, "somebody's own")
 		entries = n.Entries()
 		write(entries)
 		write(entries)

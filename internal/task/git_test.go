@@ -49,9 +49,7 @@ func (r *repo) git(args ...string) string {
 // commit writes a file and commits it.
 func (r *repo) commit(name, text string) string {
 	r.t.Helper()
-	if err := os.WriteFile(filepath.Join(r.path, name), []byte(text), 0o600); err != nil {
-		r.t.Fatal(err)
-	}
+	testbed.Write(r.t, filepath.Join(r.path, name), text)
 	r.git("add", ".")
 	r.git("commit", "-q", "-m", name)
 	return r.git("rev-parse", "HEAD")

@@ -1,4 +1,4 @@
-// Package testbed is what every test may stand on: waiting for something, a free port, and
+// Package testbed is what every test may stand on: waiting for something, a free port, a file, and
 // output that a test reads while a process writes it. It knows nothing of Signalbox, and
 // only tests and their helpers import it.
 package testbed
@@ -79,6 +79,30 @@ func Dial(t testing.TB, network, address string) net.Conn {
 	})
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
+}
+
+// Serve takes connections until the test ends, and waits for what serves them.
+func Serve(t testing.TB, network, address string, serve func(net.Conn)) net.Listener {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var open sync.WaitGroup
+	open.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			open.Go(func() {
+				defer func() { _ = conn.Close() }()
+				serve(conn)
+			})
+		}
+	})
+	t.Cleanup(func() { _ = l.Close(); open.Wait() })
+	return l
 }
 
 // Background starts a program that is killed at the end of the test.

@@ -15,6 +15,15 @@ func nextPage(r *Request, cursor string) string {
 	return r.URL.Path + "?" + q.Encode()
 }
 
+// unlessNobody is the error of a list of what was done on behalf of a user, nil if there is no such user: the list is
+// empty then.
+func unlessNobody(user string, err error) error {
+	if user != "" && fault.Is(err, fault.NotFound) {
+		return nil
+	}
+	return err
+}
+
 // place is the workspace that a page shows, for pages that show one at a time, and those that can
 // be chosen instead.
 type place struct {

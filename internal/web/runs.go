@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"signalbox/internal/address"
-	"signalbox/internal/fault"
 	"signalbox/internal/handoff"
 	"signalbox/internal/run"
 	"signalbox/internal/wire"
@@ -36,13 +35,10 @@ func (w *Web) loadRuns(r *Request) (any, error) {
 	}
 	selected := run.Filter{Status: v.Status, User: v.User}
 	page, err := w.Runs.List(r.Context(), selected, before[0], runRows)
-	if v.User != "" && fault.Is(err, fault.NotFound) { // there is no such user
-		return v, nil
-	}
-	if err != nil {
-		return nil, err
-	}
 	v.Runs, v.Next = page.Runs, nextPage(r, page.Next)
+	if err != nil {
+		return v, unlessNobody(v.User, err)
+	}
 	v.Sum, err = w.Runs.Sum(r.Context(), selected)
 	return v, err
 }

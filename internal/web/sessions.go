@@ -6,7 +6,6 @@ import (
 
 	"signalbox/internal/address"
 	"signalbox/internal/behalf"
-	"signalbox/internal/fault"
 	"signalbox/internal/handoff"
 	"signalbox/internal/harness"
 	"signalbox/internal/harness/spool"
@@ -43,11 +42,8 @@ func (w *Web) loadSessions(r *Request) (any, error) {
 	page, err := w.Harness.Sessions(r.Context(), harness.SessionFilter{
 		Workspace: v.Workspace, Agent: v.Agent, User: v.User, Cursor: r.Query("cursor"), Limit: sessionRows,
 	})
-	if v.User != "" && fault.Is(err, fault.NotFound) { // there is no such user
-		return v, nil
-	}
 	v.Sessions, v.Next = page.Sessions, nextPage(r, page.Next)
-	return v, err
+	return v, unlessNobody(v.User, err)
 }
 
 // session is one session, with the agents' reports read for people: the task list, the checks, the

@@ -27,20 +27,6 @@ func Pages[P any](ctx context.Context, c *Client, path string, query Query, take
 	}
 }
 
-// Collect reads a list to its end. of takes the rows and the cursor of the next page from a page. The
-// rows are not nil: --json prints an empty list as [], never as null.
-func Collect[P, T any](
-	ctx context.Context, c *Client, path string, query Query, of func(P) (rows []T, next string),
-) ([]T, error) {
-	all := []T{}
-	err := Pages(ctx, c, path, query, func(page P) string {
-		rows, next := of(page)
-		all = append(all, rows...)
-		return next
-	})
-	return all, err
-}
-
 // Events is a stream of server-sent events.
 type Events struct {
 	body  io.Closer

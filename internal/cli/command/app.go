@@ -151,6 +151,24 @@ func Ask[T any](ctx context.Context, a Asker, r api.Request, text func(w output.
 	return a.Show(answer, func(w output.Printer) { text(w, answer) })
 }
 
+// Collect finds the server and reads a list to its end. of takes the rows and the cursor of the next page from a page.
+// The rows are not nil: --json prints an empty list as [], never as null.
+func Collect[P, T any](
+	ctx context.Context, a *App, path string, query api.Query, of func(P) (rows []T, next string),
+) ([]T, error) {
+	c, err := a.Client()
+	if err != nil {
+		return nil, err
+	}
+	all := []T{}
+	err = api.Pages(ctx, c, path, query, func(page P) string {
+		rows, next := of(page)
+		all = append(all, rows...)
+		return next
+	})
+	return all, err
+}
+
 // WithJSON gives a command the flag --json.
 func (a *App) WithJSON(c *cobra.Command) *cobra.Command {
 	c.Flags().BoolVar(&a.JSON, "json", false, "print JSON")
@@ -160,6 +178,12 @@ func (a *App) WithJSON(c *cobra.Command) *cobra.Command {
 // Listing is a command `ls`, which takes no arguments and has the flag --json.
 func (a *App) Listing(short string) *cobra.Command {
 	return a.WithJSON(&cobra.Command{Use: "ls", Short: short, Args: NoArguments()})
+}
+
+// About is a command about one thing, which its only argument names, and has the flag --json. what says in an error
+// what the argument should be.
+func (a *App) About(use, short, what string) *cobra.Command {
+	return a.WithJSON(&cobra.Command{Use: use, Short: short, Args: Exactly(1, what)})
 }
 
 // Show prints v as one line of JSON with --json, and as text otherwise. A command prints

@@ -13,6 +13,7 @@ import (
 
 	"signalbox/client/ahp"
 	"signalbox/internal/cli/command"
+	"signalbox/internal/testbed"
 	"signalbox/internal/wire"
 	"signalbox/internal/wire/wiretest"
 )
@@ -158,9 +159,7 @@ func TestTheBranchIsThatOfTheFolder(t *testing.T) {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Write(t, path, text)
 	}
 	commit := strings.Repeat("0a", 20)
 	write("shop/.git/HEAD", "ref: refs/heads/feature/prices\n")

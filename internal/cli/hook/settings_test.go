@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"signalbox/client/ahp"
+	"signalbox/internal/testbed"
 )
 
 const within = 20 * time.Second
@@ -111,10 +112,7 @@ func TestInstallAndUninstallGiveTheSameBytes(t *testing.T) {
 				if changed, err := tool.Install(file, ourCommand(tool), within); err != nil || !changed {
 					t.Fatal(changed, err)
 				}
-				installed, err := os.ReadFile(file)
-				if err != nil {
-					t.Fatal(err)
-				}
+				installed := testbed.Read(t, file)
 				wantInstalled(t, tool, text, installed)
 				if changed, err := tool.Install(file, ourCommand(tool), within); err != nil || changed {
 					t.Error("a second time", changed, err)
@@ -229,21 +227,13 @@ func TestWhatOthersAddedSinceStays(t *testing.T) {
 			if _, err := tool.Install(file, ourCommand(tool), within); err != nil {
 				t.Fatal(err)
 			}
-			installed, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			installed := testbed.Read(t, file)
 			changed := append([]byte(`{"added": {"hooks": []},`), bytes.TrimPrefix(installed, []byte("{"))...)
-			if err := os.WriteFile(file, changed, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testbed.Write(t, file, changed)
 			if _, err := tool.Uninstall(file); err != nil {
 				t.Fatal(err)
 			}
-			got, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := testbed.Read(t, file)
 			want, is := data(t, []byte(text)), data(t, got)
 			want["added"] = map[string]any{"hooks": []any{}}
 			if diff := cmp.Diff(withoutEmpty(want), withoutEmpty(is)); diff != "" {
@@ -451,14 +441,9 @@ func TestHooksThatAskDenyWhenTheirProgramFails(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "settings.json")
 		old := `{"hooks":{"` + tool.events[0].name + `":[{"hooks":[{"type":"command","command":"` +
 			tool.Command("/old/signalbox", "--data", "/d") + `"}]}]}}`
-		if err := os.WriteFile(file, []byte(old), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Write(t, file, old)
 		open := func() bool {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := testbed.Read(t, file)
 			root, err := tool.read(text)
 			return err != nil || tool.isOpen(file, text, root)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"signalbox/internal/cli/hook"
 	"signalbox/internal/kin"
+	"signalbox/internal/testbed"
 )
 
 // replacing replaces the first place of a text.
@@ -70,9 +71,7 @@ func TestHooksThatWereChangedAreNotIntact(t *testing.T) {
 			}
 			if c.tool == "amp" && c.intact {
 				delegate := filepath.Join(filepath.Dir(file), hook.DelegateFile)
-				if err := os.WriteFile(delegate, []byte("#!/bin/true\n"), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				testbed.Write(t, delegate, "#!/bin/true\n")
 				if hook.Intact(h) == nil {
 					t.Error("a delegate that allows everything is taken for ours")
 				}

@@ -65,10 +65,7 @@ func pointOut(a *command.App, name string, source []byte, err error) error {
 // newCheck checks what can be known without a server. Warnings, about approvers
 // who do not exist, come from `apply`, hence the empty list.
 func newCheck(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{
-		Use: "check FILE", Short: "Check a policy offline; every mistake is shown with line and column",
-		Args: command.Exactly(1, fileArgument),
-	})
+	c := a.About("check FILE", "Check a policy offline; every mistake is shown with line and column", fileArgument)
 	c.RunE = func(_ *command.Command, args []string) error {
 		_, p, err := readPolicy(a, args[0])
 		if err != nil {
@@ -101,10 +98,7 @@ func countRules(rules []policy.RuleSummary) string {
 // newApply replaces the whole policy in one transaction. There is no moment
 // without a policy, and no moment with half of the new one.
 func newApply(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{
-		Use: "apply FILE", Short: "Put a policy in force; an invalid one changes nothing",
-		Args: command.Exactly(1, fileArgument),
-	})
+	c := a.About("apply FILE", "Put a policy in force; an invalid one changes nothing", fileArgument)
 	of := addLayerFlags(c)
 	expect := c.Flags().Int64("if-version", 0, "only if this version is in force")
 	c.RunE = func(c *command.Command, args []string) error {

@@ -47,10 +47,8 @@ func newLs(a *command.App) *command.Command {
 
 // newShow shows a run with its events.
 func newShow(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{
-		Use: "show RUN_ID", Short: "Show a run and its events; --follow waits for more",
-		Args: command.Exactly(1, "the id of a run, from `signalbox runs ls`"),
-	})
+	c := a.About("show RUN_ID", "Show a run and its events; --follow waits for more",
+		"the id of a run, from `signalbox runs ls`")
 	follow := c.Flags().Bool("follow", false, "follow the run until it is completed")
 	after := c.Flags().Int64("after", 0, "only events with a greater number")
 	c.RunE = func(c *command.Command, args []string) error {
@@ -168,10 +166,7 @@ func readEvents(ctx context.Context, a *command.App, id string, after *int64, fo
 
 // newCancel tells a run to stop.
 func newCancel(a *command.App) *command.Command {
-	c := a.WithJSON(&command.Command{
-		Use: "cancel RUN_ID", Short: "Tell a run to stop",
-		Args: command.Exactly(1, "the id of a run, from `signalbox runs ls`"),
-	})
+	c := a.About("cancel RUN_ID", "Tell a run to stop", "the id of a run, from `signalbox runs ls`")
 	reason := c.Flags().String("reason", "", "why; it is recorded")
 	c.RunE = func(c *command.Command, args []string) error {
 		in := run.CancelRequest{Reason: *reason}

@@ -30,10 +30,8 @@ func (t *commands) newSend(kind amp.Type, use, short string) *command.Command {
 
 // newAck is `ack`: by default it accepts the message.
 func (t *commands) newAck() *command.Command {
-	c := t.WithJSON(&command.Command{
-		Use: "ack MSG_ID", Short: "Acknowledge a message, or refuse it",
-		Args: command.Exactly(1, "the id of a message, from `signalbox tasks inbox`"),
-	})
+	c := t.About("ack MSG_ID", "Acknowledge a message, or refuse it",
+		"the id of a message, from `signalbox tasks inbox`")
 	refuse := c.Flags().String("refuse", "", "refuse it, with this code, such as AMP_E_BRANCH_PROTECTED")
 	detail := c.Flags().String("detail", "", "why it is refused")
 	c.RunE = func(c *command.Command, args []string) error {
@@ -104,9 +102,7 @@ func (t *commands) newEscalate() *command.Command {
 
 // newHeartbeat is `heartbeat`, for agents that are not run by `work`.
 func (t *commands) newHeartbeat() *command.Command {
-	c := t.WithJSON(&command.Command{
-		Use: "heartbeat TASK", Short: "Report that work on a task goes on", Args: command.Exactly(1, "the id of a task"),
-	})
+	c := t.About("heartbeat TASK", "Report that work on a task goes on", "the id of a task")
 	note := c.Flags().String("note", "", "how far it has come")
 	c.RunE = func(c *command.Command, args []string) error {
 		return t.printAnswer(t.Heartbeat(c.Context(), args[0], *note, 0))

@@ -87,10 +87,7 @@ func (t *commands) newLs() *command.Command {
 
 // newShow is `show`. For people it lists the ids of the messages; --json has all of them.
 func (t *commands) newShow() *command.Command {
-	c := t.WithJSON(&command.Command{
-		Use: "show TASK", Short: "Show a task with its messages",
-		Args: command.Exactly(1, "the id of a task, such as T-2026-044"),
-	})
+	c := t.About("show TASK", "Show a task with its messages", "the id of a task, such as T-2026-044")
 	c.RunE = func(c *command.Command, args []string) error {
 		r, err := t.Find(c.Context(), args[0], true)
 		if err != nil {
@@ -186,10 +183,8 @@ func (t *commands) newInbox() *command.Command {
 // newValidate is `validate`. It uses the rules of this program with their defaults, without a
 // server, so a server with another configuration may say otherwise.
 func (t *commands) newValidate() *command.Command {
-	c := t.WithJSON(&command.Command{
-		Use: "validate FILE", Short: "Check a message, ack, heartbeat or instruction, without a server",
-		Args: command.Exactly(1, "a file with a JSON document, or -"),
-	})
+	c := t.About("validate FILE", "Check a message, ack, heartbeat or instruction, without a server",
+		"a file with a JSON document, or -")
 	c.RunE = func(_ *command.Command, args []string) error {
 		raw, err := t.ReadFile(args[0])
 		if err != nil {

@@ -3,10 +3,25 @@
 package gatetest
 
 import (
+	"signalbox/internal/alarm"
+	"signalbox/internal/clock"
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 	"signalbox/internal/ledger/ledgertest"
+	"signalbox/internal/passkey"
+	"signalbox/internal/roster"
 )
+
+// Parts are what gates stand on, and the gates.
+func Parts() []ledgertest.Part {
+	return []ledgertest.Part{
+		{Migrations: clock.Migrations, Projection: clock.Projection()},
+		{Migrations: roster.Migrations, Projection: roster.Projection()},
+		{Migrations: alarm.Migrations, Projection: alarm.Projection()},
+		{Migrations: passkey.Migrations, Projection: passkey.Projection()},
+		{Migrations: gate.Migrations, Projection: gate.Projection()},
+	}
+}
 
 // Open opens a gate and returns its id.
 func Open(n *ledgertest.Node, workspace string, o gate.Opening) string {

@@ -64,7 +64,7 @@ func Ask(ctx context.Context, calls *http.Client, address, typ string, event wir
 		return nil, fmt.Errorf("the handler of %s answered %d", typ, res.StatusCode)
 	case len(text) > maxAnswer:
 		return nil, fmt.Errorf("the handler of %s answered with more than %d bytes", typ, maxAnswer)
-	case shape.NestedDeeper(text, MaxNesting):
+	case wire.Depth(text) > MaxNesting:
 		return nil, fmt.Errorf("the handler of %s answered with more than %d levels", typ, MaxNesting)
 	}
 	members, err := wire.Members(text)

@@ -226,27 +226,3 @@ func Beginning(raw wire.Raw) string {
 	}
 	return string(raw)
 }
-
-// NestedDeeper reports whether lists and objects are nested more than most levels deep. It
-// looks at brackets outside of strings and checks nothing else, so it may be called
-// with any bytes.
-func NestedDeeper(text []byte, most int) bool {
-	depth, quoted := 0, false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{' || c == '[':
-			depth++
-			if depth > most {
-				return true
-			}
-		case c == '}' || c == ']':
-			depth--
-		}
-	}
-	return false
-}

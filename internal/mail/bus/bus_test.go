@@ -28,9 +28,7 @@ func startBus(t *testing.T, config string) (socket string, stop func() error) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	socket = filepath.Join(dir, "b", "bus.sock")
-	if err := os.WriteFile(filepath.Join(dir, "bus.json"), []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Write(t, filepath.Join(dir, "bus.json"), config)
 	env := map[string]string{"AMP_BUS_SOCKET": socket}
 	c, err := bus.Load(dir, "brain", func(name string) string { return env[name] })
 	if err != nil {
@@ -317,9 +315,7 @@ func TestABadConfiguration(t *testing.T) {
 		"no JSON":             {"{", "a", nil},
 		"a file that is not":  {"{}", "a", map[string]string{"AMP_BUS_CONFIG": filepath.Join(dir, "none.json")}},
 	} {
-		if err := os.WriteFile(filepath.Join(dir, "bus.json"), []byte(c.file), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Write(t, filepath.Join(dir, "bus.json"), c.file)
 		if _, err := bus.Load(dir, c.agent, func(name string) string { return c.env[name] }); err == nil {
 			t.Errorf("%s was taken", name)
 		}

@@ -145,25 +145,13 @@ func encode(v any) []byte {
 
 // readLine reads a line of at most so many bytes. A longer one is read to its end without being kept,
 // and is an rpcError: the connection goes on with the next line.
-//
-// The limit does not count the line feed.
 func readLine(r *bufio.Reader, most int) ([]byte, error) {
-	var line []byte
-	tooLong := false
-	for {
-		// ReadSlice keeps the memory of a long line at the size of the buffer.
-		part, err := r.ReadSlice('\n')
-		if tooLong = tooLong || len(line)+len(part) > most+1; !tooLong {
-			line = append(line, part...)
-		}
-		switch {
-		case errors.Is(err, bufio.ErrBufferFull):
-			continue
-		case err != nil:
-			return nil, err
-		case tooLong:
-			return nil, &rpcError{codeTooLarge, "message_too_large", map[string]int{"max_message_bytes": most}}
-		}
-		return line[:len(line)-1], nil
+	line, tooLong, err := wire.ReadLine(r, most)
+	switch {
+	case err != nil:
+		return nil, err
+	case tooLong:
+		return nil, &rpcError{codeTooLarge, "message_too_large", map[string]int{"max_message_bytes": most}}
 	}
+	return line[:len(line)-1], nil
 }

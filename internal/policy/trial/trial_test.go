@@ -3,7 +3,6 @@ package trial_test
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +11,7 @@ import (
 
 	"signalbox/internal/policy"
 	"signalbox/internal/policy/trial"
+	"signalbox/internal/testbed"
 )
 
 const examples = `
@@ -202,10 +202,7 @@ func parse(t testing.TB, source string) *policy.Policy {
 
 // The page for people who write tests lists every key.
 func TestThePageListsEveryKeyOfATest(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/policy.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := testbed.Read(t, "../../../docs/policy.md")
 	_, table, _ := strings.Cut(string(page), "| key of a test |")
 	table, _, _ = strings.Cut(table, "\n\n")
 	for _, key := range trial.Keys {

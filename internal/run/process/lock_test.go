@@ -77,9 +77,7 @@ func TestRunsOfOneSessionTakeTurns(t *testing.T) {
 			if c.overlap {
 				testbed.Until(t, "both to begin", func() bool { return strings.Count(content(logFile), "begin") == 2 })
 			}
-			if err := os.WriteFile(hold, nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testbed.Write(t, hold, "")
 			wg.Wait()
 			if got := strings.Join(o.what, ", "); !c.parallel && got != "A started, A completed, B started, B completed" {
 				t.Errorf("events: %s", got)

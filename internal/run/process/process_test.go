@@ -18,6 +18,7 @@ import (
 	"signalbox/internal/run/process"
 	"signalbox/internal/run/runtest"
 	"signalbox/internal/run/vector"
+	"signalbox/internal/testbed"
 )
 
 func TestMain(m *testing.M) {
@@ -121,10 +122,7 @@ func TestThePromptIsOnStandardInput(t *testing.T) {
 	if !*e.OK || e.Answer != "done" {
 		t.Errorf("%+v", e)
 	}
-	got, err := os.ReadFile(witness)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := testbed.Read(t, witness)
 	if want := "--dangerously-allow-all\x00--stream-json\x00-x\n" + s.Job.Prompt; string(got) != want {
 		t.Errorf("%.200q", got)
 	}
@@ -204,10 +202,7 @@ func TestWhatIsLeftBehindIsEnded(t *testing.T) {
 	if !*e.OK {
 		t.Errorf("%+v", e)
 	}
-	text, err := os.ReadFile(orphan)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testbed.Read(t, orphan)
 	pid, _ := strconv.Atoi(string(text))
 	if err := syscall.Kill(pid, 0); err == nil {
 		t.Errorf("process %d lives, or was not waited for", pid)

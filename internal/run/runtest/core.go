@@ -4,11 +4,10 @@ import (
 	"log/slog"
 	"testing"
 
-	"signalbox/internal/clock"
 	"signalbox/internal/gate"
+	"signalbox/internal/gate/gatetest"
 	"signalbox/internal/handoff"
 	"signalbox/internal/ledger/ledgertest"
-	"signalbox/internal/passkey"
 	"signalbox/internal/price"
 	"signalbox/internal/protocol"
 	"signalbox/internal/roster"
@@ -19,16 +18,11 @@ import (
 // that runs need. Nothing runs yet: tests start what they are about.
 func Open(t testing.TB, address string) (*ledgertest.Node, protocol.Core) {
 	t.Helper()
-	// Only what runs stand on: timers, the roster, gates, and runs themselves.
-	n := ledgertest.Open(t, address, nil, []ledgertest.Part{
-		{Migrations: clock.Migrations, Projection: clock.Projection()},
-		{Migrations: roster.Migrations, Projection: roster.Projection()},
-		{Migrations: price.Migrations, Projection: price.Projection()},
-		{Migrations: passkey.Migrations, Projection: passkey.Projection()},
-		{Migrations: gate.Migrations, Projection: gate.Projection()},
-		{Migrations: handoff.Migrations, Projection: handoff.Projection()},
-		{Migrations: run.Migrations, Projection: run.Projection()},
-	})
+	// Only what runs stand on: gates with what is below them, handoffs, and runs themselves.
+	n := ledgertest.Open(t, address, nil, append(gatetest.Parts(),
+		ledgertest.Part{Migrations: price.Migrations, Projection: price.Projection()},
+		ledgertest.Part{Migrations: handoff.Migrations, Projection: handoff.Projection()},
+		ledgertest.Part{Migrations: run.Migrations, Projection: run.Projection()}))
 	log := slog.New(slog.DiscardHandler)
 	prices, err := price.New(n.DB, n.Ledger, n.Now, log)
 	if err != nil {

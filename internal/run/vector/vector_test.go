@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"signalbox/internal/run/vector"
+	"signalbox/internal/testbed"
 )
 
 const amp = "../engine/testdata/amp"
@@ -47,17 +48,12 @@ func TestAWrongExpectationIsFoundOut(t *testing.T) {
 				t.Fatal(err)
 			}
 			path := filepath.Join(dir, c.file)
-			text, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := testbed.Read(t, path)
 			changed := strings.Replace(string(text), c.from, c.to, 1)
 			if changed == string(text) {
 				t.Fatalf("%s has no %q", c.file, c.from)
 			}
-			if err := os.WriteFile(path, []byte(changed), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testbed.Write(t, path, changed)
 			outcomes, err := vector.Check(dir)
 			if err != nil {
 				t.Fatal(err)

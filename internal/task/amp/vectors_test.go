@@ -11,6 +11,7 @@ import (
 
 	"signalbox/internal/ledger"
 	"signalbox/internal/task/amp"
+	"signalbox/internal/testbed"
 )
 
 // expectation is what stands beside a document of the vectors.
@@ -34,10 +35,7 @@ func vectors(t *testing.T, folder string, fn func(t *testing.T, raw []byte, want
 	for _, name := range names {
 		document := strings.TrimSuffix(name, ".expect.json") + ".json"
 		t.Run(strings.TrimSuffix(filepath.Base(document), ".json"), func(t *testing.T) {
-			raw, err := os.ReadFile(document)
-			if err != nil {
-				t.Fatal(err)
-			}
+			raw := testbed.Read(t, document)
 			var want expectation
 			text, err := os.ReadFile(name)
 			if err == nil {
@@ -106,10 +104,7 @@ func FuzzTheIngress(f *testing.F) {
 			if strings.HasSuffix(name, ".expect.json") {
 				continue
 			}
-			raw, err := os.ReadFile(name)
-			if err != nil {
-				f.Fatal(err)
-			}
+			raw := testbed.Read(f, name)
 			f.Add(raw)
 		}
 	}

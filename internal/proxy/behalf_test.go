@@ -10,6 +10,7 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/policy"
 	"signalbox/internal/roster"
+	"signalbox/internal/rulebook"
 	"signalbox/internal/testbed"
 )
 
@@ -105,6 +106,87 @@ func TestAReplyIsNotGivenUnderAHandoffThatHasEnded(t *testing.T) {
 		}
 		if got := len(n.Entries("proxy.released")); got != 0 {
 			t.Errorf("%d releases", got)
+		}
+	})
+}
+
+// What only a rule of a narrower layer looks at is decoded for it, and a table of tools has replies judged.
+func TestTheLayersOfAWorkspaceAndAUserAreAsked(t *testing.T) {
+	each(t, func(t *testing.T, n *node) {
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		alice, _, err := n.Roster.AddUser(t.Context(), roster.Identity{}, roster.NewUser{
+			Name: "alice", Scopes: &[]string{"mail.read"},
+		})
+		must(err)
+		users := []string{"alice"}
+		_, err = n.Roster.ChangeAgent(t.Context(), roster.Identity{}, "default", "coder", roster.AgentChange{ActsFor: &users})
+		must(err)
+		layer := func(l rulebook.Layer, source string) {
+			t.Helper()
+			_, _, err := n.Book.ApplyLayer(t.Context(), roster.Identity{}, l, []byte("version: 1\n"+source), 0)
+			must(err)
+		}
+		ask := func(user string) int {
+			t.Helper()
+			return n.call("POST", messagesPath, fmt.Sprintf(messageAsk, false), "X-Amp-User", user).status
+		}
+		n.apply("  []\n")
+		n.provider.json(formCases[0].reply)
+		if got := ask("alice"); got != 200 {
+			t.Fatalf("without layers: %d", got)
+		}
+		of := rulebook.Layer{Workspace: "default", User: alice.ID}
+		layer(of, "rules: [{name: text, on: [prompt], when: 'size(event.text) > 0', then: block, reason: it has text}]\n")
+		if theirs, others := ask("alice"), ask(""); theirs != 403 || others != 200 {
+			t.Errorf("a rule that reads the text: %d for the user, %d for others", theirs, others)
+		}
+		layer(of, "tools: {'*': [tools.any]}\n")
+		if theirs, others := ask("alice"), ask(""); theirs != 403 || others != 200 {
+			t.Errorf("a table of tools: %d for the user, %d for others", theirs, others)
+		}
+		layer(of, "")
+		layer(rulebook.Layer{Workspace: "default"}, "defaults: {tool_call: block}\n")
+		if theirs, others := ask("alice"), ask(""); theirs != 403 || others != 403 {
+			t.Errorf("a default of the workspace: %d for the user, %d for others", theirs, others)
+		}
+	})
+}
+
+// A call names the user on whose behalf it is. The provider does not hear of it, and who is only claimed gives the
+// agent nothing.
+func TestACallIsOnBehalfOfAUser(t *testing.T) {
+	each(t, func(t *testing.T, n *node) {
+		for _, name := range []string{"alice", "bob"} {
+			if _, _, err := n.Roster.AddUser(t.Context(), roster.Identity{}, roster.NewUser{Name: name}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		users := []string{"alice"}
+		if _, err := n.Roster.ChangeAgent(t.Context(), roster.Identity{}, "default", "coder",
+			roster.AgentChange{ActsFor: &users}); err != nil {
+			t.Fatal(err)
+		}
+		n.apply(`  - {name: not-for-others, on: [prompt], when: 'event.user != "" && user.name != event.user', then: block}
+  - {name: alice-asks, on: [tool_call], when: 'user.name == "alice"', then: block}
+`)
+		n.provider.json(formCases[0].reply)
+		for user, want := range map[string]int{"": 200, "bob": 403, "alice": 403} {
+			before := n.provider.calls()
+			got := n.call("POST", messagesPath, fmt.Sprintf(messageAsk, false), "X-Amp-User", user)
+			passed := n.provider.calls() - before
+			if got.status != want || passed != map[string]int{"": 1, "bob": 0, "alice": 1}[user] {
+				t.Errorf("%q: %d, %d calls passed: %s", user, got.status, passed, got.body)
+			}
+		}
+		for _, r := range n.provider.requests {
+			if r.Header.Get("X-Amp-User") != "" {
+				t.Error("the provider was told for whom a call is")
+			}
 		}
 	})
 }
