@@ -194,3 +194,21 @@ func TestInventedRunsCountTogether(t *testing.T) {
 		t.Errorf("%d runs and %d agents are kept on the next day", len(tl.all), len(tl.owners))
 	}
 }
+
+// A counter for which something is reserved is kept over midnight, so that its run stays one of those counted apart.
+func TestWhatIsReservedOverMidnightIsNotForgotten(t *testing.T) {
+	c := counter{policy.Count{What: "cost.run", Window: window.Day}, ""}
+	tl, now := newTally([]counter{c}), time.Date(2026, 5, 1, 23, 59, 0, 0, time.UTC)
+	of := Belongs{Agent: "x", Run: "late", Workspace: "w"}
+	hold := &Reservation{ID: "reserve-1", CostNano: 5e9, Until: now.Add(reserveFor).UnixMicro()}
+	tl.add(1, "w", []Fact{{Belongs: of, Reserve: hold}}, now)
+	now = now.Add(2 * time.Minute)
+	tl.forget(now)
+	for i := range maxOwners {
+		invented := Belongs{Agent: "x", Run: fmt.Sprint("run-", i), Workspace: "w"}
+		tl.add(int64(i+2), "w", []Fact{{Belongs: invented, What: "cost", N: 1}}, now)
+	}
+	if _, reserved := tl.count(&of, c.Count, now, nil); reserved != 5e9 {
+		t.Errorf("%v is reserved after midnight", reserved)
+	}
+}

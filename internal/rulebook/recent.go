@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -385,7 +386,7 @@ func (t *tally) count(of *Belongs, c policy.Count, now time.Time, released relea
 
 // inUnit is a number of a counter as rules see it.
 func inUnit(c policy.Count, n float64) float64 {
-	if what, _ := splitCounter(c.What); what == "cost" {
+	if n != 0 && strings.HasPrefix(c.What, "cost") { // no other counter begins so
 		return n / 1e9
 	}
 	return n
