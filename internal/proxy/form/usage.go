@@ -331,14 +331,14 @@ func (f Frame) WithoutUsage() []byte {
 	}
 	type piece struct{ from, to int }
 	var members []piece
-	var cut []int // members that are usage and null
+	cut, nulls := 0, 0 // the member that is usage and null, and how many there are
 	reported, choices := false, false
 	whole := eachMember(f.Data, func(name, member, value []byte) bool {
 		from := offset(f.Data, member)
 		switch memberName(name) {
 		case "usage":
 			if string(value) == "null" {
-				cut = append(cut, len(members))
+				cut, nulls = len(members), nulls+1
 			} else {
 				reported = value[0] == '{'
 			}
@@ -352,21 +352,17 @@ func (f Frame) WithoutUsage() []byte {
 		return nil
 	}
 	at := bytes.LastIndex(f.Raw, f.Data) // not found in data of several lines, which nobody sends
-	if !whole || len(cut) == 0 || at < 0 {
+	if !whole || nulls != 1 || at < 0 {
 		return f.Raw
 	}
-	out := slices.Clone(f.Raw)
-	for _, i := range slices.Backward(cut) {
-		from, to := members[i].from, members[i].to
-		switch {
-		case i > 0: // with the comma before it
-			from = members[i-1].to
-		case len(members) > len(cut):
-			to = members[i+1].from
-		}
-		out = slices.Delete(out, at+from, at+to)
+	from, to := members[cut].from, members[cut].to
+	switch {
+	case cut > 0: // with the comma before it
+		from = members[cut-1].to
+	case len(members) > 1: // and what comes after it
+		to = members[1].from
 	}
-	return out
+	return slices.Delete(slices.Clone(f.Raw), at+from, at+to)
 }
 
 // isEmpty reports whether a value is an empty list, or null.

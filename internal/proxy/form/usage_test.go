@@ -145,7 +145,11 @@ func FuzzUsage(f *testing.F) {
 			t.Fatalf("%s is asked twice", asked)
 		}
 		for _, one := range cutAll(slices.Concat([]byte("data: "), text, []byte("\n\n"))) {
-			one.WithoutUsage()
+			for _, left := range cutAll(one.WithoutUsage()) {
+				if json.Valid(one.Data) && !json.Valid(left.Data) {
+					t.Fatalf("%s became %s", one.Data, left.Data)
+				}
+			}
 		}
 		textIn(text)
 		BatchLine(text)
