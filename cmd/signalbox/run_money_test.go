@@ -17,8 +17,8 @@ import (
 	"signalbox/internal/testbed"
 )
 
-// meteredModel stands in for a provider that counts: each of its calls takes more than the one before, and it says so. It
-// calls a tool so often in each turn, and then ends it.
+// meteredModel stands in for a provider that counts: each of its calls takes more than the one before, and it says
+// so. It calls a tool so often in each turn, and then ends it.
 type meteredModel struct {
 	url   string
 	steps int
@@ -146,8 +146,8 @@ func secretsInArguments() (found []string) {
 	return found
 }
 
-// took is what the calls from one on took: tokens, and dollars by the prices of input, output, tokens from a cache, and
-// written to one for minutes and for an hour, for a million.
+// took is what the calls from one on took: tokens, and dollars by the prices of input, output, tokens from a cache,
+// and written to one for minutes and for an hour, for a million.
 func (m *meteredModel) took(from int, prices [5]float64) (tokens int64, usd float64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -185,8 +185,8 @@ func (p *process) newestRun(t *testing.T, tokens int64) (r shownRun) {
 	return r
 }
 
-// TestTheRealCodexStopsWithinOneCallOfItsBudget: its model would go on for ever, and codex says only at the end of the turn
-// what it has used.
+// TestTheRealCodexStopsWithinOneCallOfItsBudget: its model would go on for ever, and codex says only at the end of
+// the turn what it has used.
 func TestTheRealCodexStopsWithinOneCallOfItsBudget(t *testing.T) {
 	t.Parallel()
 	command, dir := npmProgram(t, "codex"), t.TempDir()
@@ -255,7 +255,8 @@ func TestTheRealCodexStopsWithinOneCallOfItsBudget(t *testing.T) {
 	}
 }
 
-// TestTheRealClaudeCodeIsCountedOnceOverThreeResumes, though its newest version reports the sum of the session each time.
+// TestTheRealClaudeCodeIsCountedOnceOverThreeResumes, though its newest version reports the sum of the session each
+// time.
 func TestTheRealClaudeCodeIsCountedOnceOverThreeResumes(t *testing.T) {
 	t.Parallel()
 	p, start := realClaude(t, "signalbox-test-newest/claude")
@@ -280,7 +281,8 @@ func TestTheRealClaudeCodeIsCountedOnceOverThreeResumes(t *testing.T) {
 	}
 }
 
-// TestTheRealClaudeCodeBehindTheProxyIsCountedOnce: its calls are counted by the proxy, and what it says is shown beside.
+// TestTheRealClaudeCodeBehindTheProxyIsCountedOnce: its calls are counted by the proxy, and what it says is shown
+// beside.
 func TestTheRealClaudeCodeBehindTheProxyIsCountedOnce(t *testing.T) {
 	t.Parallel()
 	command, dir, m := npmProgram(t, "signalbox-test-newest/claude"), t.TempDir(), startMetered(t, 1)

@@ -16,9 +16,9 @@ import (
 	"signalbox/internal/wire"
 )
 
-// checkBudget refuses a budget that nobody could keep: that of a CLI which does not say what it has used before its end, and
-// whose calls of models are not led through the proxy either (RUN-48). For a metered run it finds the agent whose calls are
-// the run's.
+// checkBudget refuses a budget that nobody could keep: that of a CLI which does not say what it has used before its
+// end, and whose calls of models are not led through the proxy either (RUN-48). For a metered run it finds the agent
+// whose calls are the run's.
 func (s *Runs) checkBudget(ctx context.Context, workspace string, n Request, b opened) (opened, error) {
 	e, err := engine.Find(b.Engine)
 	if err != nil {
@@ -99,8 +99,8 @@ func (s *Runs) meterAgent(ctx context.Context, workspace string, n Request, key 
 	return who, err
 }
 
-// called is the kind of the proxy's entries that say what was carried. This package reads the agent, the runs, the tokens and
-// the cost in them.
+// called is the kind of the proxy's entries that say what was carried. This package reads the agent, the runs, the
+// tokens and the cost in them.
 const called = "proxy.called"
 
 func isCalled(kind string) bool { return kind == called }
@@ -144,8 +144,9 @@ func (s *Runs) meterCalls(ctx context.Context, entries []ledger.Entry) error {
 	return nil
 }
 
-// meterRun counts calls of an agent for a run, once, and orders the run to stop at its budget. A run is only charged for
-// calls of the agent that it was opened with: others may name it in a header as they like. It is charged after its end too.
+// meterRun counts calls of an agent for a run, once, and orders the run to stop at its budget. A run is only charged
+// for calls of the agent that it was opened with: others may name it in a header as they like. It is charged after
+// its end too.
 func (s *Runs) meterRun(ctx context.Context, e *ledger.Entry, agent, run string, what spent) error {
 	found, err := s.Get(ctx, run)
 	if fault.Is(err, fault.NotFound) || err == nil && found.Metered == "" {
