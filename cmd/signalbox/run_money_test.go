@@ -281,6 +281,29 @@ func TestTheRealClaudeCodeIsCountedOnceOverThreeResumes(t *testing.T) {
 	}
 }
 
+// TestTheRealClaudeCodeStopsWithinOneCallOfItsBudget: by itself at the dollars, by us at the tokens. What it cost until then
+// stays counted.
+func TestTheRealClaudeCodeStopsWithinOneCallOfItsBudget(t *testing.T) {
+	t.Parallel()
+	p, start := realClaude(t, "signalbox-test-newest/claude")
+	m, sonnet := startMetered(t, math.MaxInt), [5]float64{3, 15, 0.3, 3.75, 6}
+	for _, budget := range [][]string{{"--budget-usd", "0.004"}, {"--budget-tokens", "2000"}} {
+		before := len(m.calls)
+		cmd := start(m.url, t.TempDir(), append(budget, "--model", "claude-sonnet-4-5", "--", "go on")...)
+		out, _ := cmd.CombinedOutput()
+		m.mu.Lock()
+		calls := len(m.calls) - before
+		m.mu.Unlock()
+		// The second call exceeds the budget; one more may be under way.
+		tokens, usd := m.took(before, sonnet)
+		r := p.newestRun(t, 1)
+		if calls < 2 || calls > 3 || cmd.ProcessState.ExitCode() == 0 || r.Tokens > tokens || r.Tokens < tokens*3/5 ||
+			r.CostUSD > usd+1e-9 || r.CostUSD < usd*3/5 || r.Calls < 2 {
+			t.Errorf("%v: %d calls, %+v; by hand %d tokens, $%f\n%s", budget, calls, r, tokens, usd, out)
+		}
+	}
+}
+
 // TestTheRealClaudeCodeBehindTheProxyIsCountedOnce: its calls are counted by the proxy, and what it says is shown
 // beside.
 func TestTheRealClaudeCodeBehindTheProxyIsCountedOnce(t *testing.T) {

@@ -28,7 +28,8 @@ func (s *Runs) checkBudget(ctx context.Context, workspace string, n Request, b o
 	key := ""
 	if b.Launched {
 		if key, b.Metered = s.launchMetered(e, limited && e.Late() != ""); b.Metered != "" {
-			n.Keyed = os.Getenv(e.Meter().Key) != ""
+			own := os.Getenv(e.Meter().Key)
+			n.Keyed = own != "" && !engine.IsAgentKey(own)
 		}
 	}
 	if limited && e.Late() != "" && b.Metered == "" {
@@ -42,7 +43,7 @@ func (s *Runs) checkBudget(ctx context.Context, workspace string, n Request, b o
 			e.Name).About("metered")
 	}
 	if !n.Keyed && (s.Vault == nil || !s.Vault(ctx, workspace, e.Meter().Provider)) {
-		return b, fault.New(fault.InvalidRequest, "A run of %s with a budget calls its models through the proxy, with an API key. "+
+		return b, fault.New(fault.InvalidRequest, "This run of %s calls its models through the proxy, which takes an API key. "+
 			"There is none: set %s, or have an admin put one into the vault with `signalbox proxy key set %s`. "+
 			"A login without an API key cannot be held to a budget: run it without one.", e.Name, e.Meter().Key,
 			e.Meter().Provider).About("budget")
