@@ -17,8 +17,8 @@ import (
 	"signalbox/internal/testbed"
 )
 
-// meteredModel stands in for a provider that counts: each of its calls takes more than the one before, and it says so. It
-// calls a tool so often in each turn, and then ends it.
+// meteredModel stands in for a provider that counts: each of its calls takes more than the one before, and it says
+// so. It calls a tool so often in each turn, and then ends it.
 type meteredModel struct {
 	url   string
 	steps int
@@ -146,8 +146,8 @@ func secretsInArguments() (found []string) {
 	return found
 }
 
-// took is what the calls from one on took: tokens, and dollars by the prices of input, output, tokens from a cache, and
-// written to one for minutes and for an hour, for a million.
+// took is what the calls from one on took: tokens, and dollars by the prices of input, output, tokens from a cache,
+// and written to one for minutes and for an hour, for a million.
 func (m *meteredModel) took(from int, prices [5]float64) (tokens int64, usd float64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -185,8 +185,8 @@ func (p *process) newestRun(t *testing.T, tokens int64) (r shownRun) {
 	return r
 }
 
-// TestTheRealCodexStopsWithinOneCallOfItsBudget: its model would go on for ever, and codex says only at the end of the turn
-// what it has used.
+// TestTheRealCodexStopsWithinOneCallOfItsBudget: its model would go on for ever, and codex says only at the end of
+// the turn what it has used.
 func TestTheRealCodexStopsWithinOneCallOfItsBudget(t *testing.T) {
 	t.Parallel()
 	command, dir := npmProgram(t, "codex"), t.TempDir()
@@ -255,7 +255,8 @@ func TestTheRealCodexStopsWithinOneCallOfItsBudget(t *testing.T) {
 	}
 }
 
-// TestTheRealClaudeCodeIsCountedOnceOverThreeResumes, though its newest version reports the sum of the session each time.
+// TestTheRealClaudeCodeIsCountedOnceOverThreeResumes, though its newest version reports the sum of the session each
+// time.
 func TestTheRealClaudeCodeIsCountedOnceOverThreeResumes(t *testing.T) {
 	t.Parallel()
 	p, start := realClaude(t, "signalbox-test-newest/claude")
@@ -280,7 +281,31 @@ func TestTheRealClaudeCodeIsCountedOnceOverThreeResumes(t *testing.T) {
 	}
 }
 
-// TestTheRealClaudeCodeBehindTheProxyIsCountedOnce: its calls are counted by the proxy, and what it says is shown beside.
+// TestTheRealClaudeCodeStopsWithinOneCallOfItsBudget: by itself at the dollars, by us at the tokens. What it cost until then
+// stays counted.
+func TestTheRealClaudeCodeStopsWithinOneCallOfItsBudget(t *testing.T) {
+	t.Parallel()
+	p, start := realClaude(t, "signalbox-test-newest/claude")
+	m, sonnet := startMetered(t, math.MaxInt), [5]float64{3, 15, 0.3, 3.75, 6}
+	for _, budget := range [][]string{{"--budget-usd", "0.004"}, {"--budget-tokens", "2000"}} {
+		before := len(m.calls)
+		cmd := start(m.url, t.TempDir(), append(budget, "--model", "claude-sonnet-4-5", "--", "go on")...)
+		out, _ := cmd.CombinedOutput()
+		m.mu.Lock()
+		calls := len(m.calls) - before
+		m.mu.Unlock()
+		// The second call exceeds the budget; one more may be under way.
+		tokens, usd := m.took(before, sonnet)
+		r := p.newestRun(t, 1)
+		if calls < 2 || calls > 3 || cmd.ProcessState.ExitCode() == 0 || r.Tokens > tokens || r.Tokens < tokens*3/5 ||
+			r.CostUSD > usd+1e-9 || r.CostUSD < usd*3/5 || r.Calls < 2 {
+			t.Errorf("%v: %d calls, %+v; by hand %d tokens, $%f\n%s", budget, calls, r, tokens, usd, out)
+		}
+	}
+}
+
+// TestTheRealClaudeCodeBehindTheProxyIsCountedOnce: its calls are counted by the proxy, and what it says is shown
+// beside.
 func TestTheRealClaudeCodeBehindTheProxyIsCountedOnce(t *testing.T) {
 	t.Parallel()
 	command, dir, m := npmProgram(t, "signalbox-test-newest/claude"), t.TempDir(), startMetered(t, 1)

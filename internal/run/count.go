@@ -7,9 +7,9 @@ import (
 	"signalbox/internal/rulebook"
 )
 
-// Counters count runs that have ended, and the tokens and the cost of every event, as they arise: rules and dashboards see
-// a run that is still going on, and one that is stopped keeps what it had used. Calls of metered runs are the proxy's to
-// count.
+// Counters count runs that have ended, and the tokens and the cost of every event, as they arise: rules and
+// dashboards see a run that is still going on, and one that is stopped keeps what it had used. Calls of metered runs
+// are the proxy's to count.
 func Counters() map[string]counter.Reader {
 	return map[string]counter.Reader{kindStarted: countReported, kindActed: countReported, kindCompleted: countReported}
 }

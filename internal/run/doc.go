@@ -16,8 +16,9 @@
 // to stop, and how it holds its session: one run at a time for each engine and session,
 // on all nodes.
 //
-// Budgets are per run and per day, in dollars and tokens. They are checked in the
-// transaction that records what was used.
+// Budgets are per run and per day, in dollars and tokens. They are checked in the transaction that records what was
+// used: by what the CLI says (usage.go), or by the calls of models that the proxy has carried for the run, if it is
+// metered (meter.go). It is one or the other, so that nothing is counted twice.
 //
 // # Invariants
 //

@@ -16,9 +16,9 @@ import (
 	"signalbox/internal/wire"
 )
 
-// checkBudget refuses a budget that nobody could keep: that of a CLI which does not say what it has used before its end, and
-// whose calls of models are not led through the proxy either (RUN-48). For a metered run it finds the agent whose calls are
-// the run's.
+// checkBudget refuses a budget that nobody could keep: that of a CLI which does not say what it has used before its
+// end, and whose calls of models are not led through the proxy either (RUN-48). For a metered run it finds the agent
+// whose calls are the run's.
 func (s *Runs) checkBudget(ctx context.Context, workspace string, n Request, b opened) (opened, error) {
 	e, err := engine.Find(b.Engine)
 	if err != nil {
@@ -28,7 +28,8 @@ func (s *Runs) checkBudget(ctx context.Context, workspace string, n Request, b o
 	key := ""
 	if b.Launched {
 		if key, b.Metered = s.launchMetered(e, limited && e.Late() != ""); b.Metered != "" {
-			n.Keyed = os.Getenv(e.Meter().Key) != ""
+			own := os.Getenv(e.Meter().Key)
+			n.Keyed = own != "" && !engine.IsAgentKey(own)
 		}
 	}
 	if limited && e.Late() != "" && b.Metered == "" {
@@ -42,7 +43,7 @@ func (s *Runs) checkBudget(ctx context.Context, workspace string, n Request, b o
 			e.Name).About("metered")
 	}
 	if !n.Keyed && (s.Vault == nil || !s.Vault(ctx, workspace, e.Meter().Provider)) {
-		return b, fault.New(fault.InvalidRequest, "A run of %s with a budget calls its models through the proxy, with an API key. "+
+		return b, fault.New(fault.InvalidRequest, "This run of %s calls its models through the proxy, which takes an API key. "+
 			"There is none: set %s, or have an admin put one into the vault with `signalbox proxy key set %s`. "+
 			"A login without an API key cannot be held to a budget: run it without one.", e.Name, e.Meter().Key,
 			e.Meter().Provider).About("budget")
@@ -99,8 +100,8 @@ func (s *Runs) meterAgent(ctx context.Context, workspace string, n Request, key 
 	return who, err
 }
 
-// called is the kind of the proxy's entries that say what was carried. This package reads the agent, the runs, the tokens and
-// the cost in them.
+// called is the kind of the proxy's entries that say what was carried. This package reads the agent, the runs, the
+// tokens and the cost in them.
 const called = "proxy.called"
 
 func isCalled(kind string) bool { return kind == called }
@@ -144,8 +145,9 @@ func (s *Runs) meterCalls(ctx context.Context, entries []ledger.Entry) error {
 	return nil
 }
 
-// meterRun counts calls of an agent for a run, once, and orders the run to stop at its budget. A run is only charged for
-// calls of the agent that it was opened with: others may name it in a header as they like. It is charged after its end too.
+// meterRun counts calls of an agent for a run, once, and orders the run to stop at its budget. A run is only charged
+// for calls of the agent that it was opened with: others may name it in a header as they like. It is charged after
+// its end too.
 func (s *Runs) meterRun(ctx context.Context, e *ledger.Entry, agent, run string, what spent) error {
 	found, err := s.Get(ctx, run)
 	if fault.Is(err, fault.NotFound) || err == nil && found.Metered == "" {

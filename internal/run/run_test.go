@@ -274,7 +274,7 @@ func TestARunWithoutItsSupervisorIsCompletedOnce(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address)
 		r, other := n.open(run.Request{}), n.open(run.Request{})
-		n.must(n.report(r.ID, 1, 0, started))
+		n.must(n.report(r.ID, 1, 7, started))
 		n.must(n.report(other.ID, 1, 0, started))
 		look := func() {
 			t.Helper()
@@ -307,6 +307,9 @@ func TestARunWithoutItsSupervisorIsCompletedOnce(t *testing.T) {
 		n.must(n.report(r.ID, 2, 0, completed)) // its supervisor comes back, and nothing changes
 		if got := n.events(r.ID, 0); len(got) != 2 {
 			t.Errorf("%d events", len(got))
+		}
+		if r, _ = n.runs.Get(t.Context(), r.ID); r.Tokens != 7 || r.CostUSD == 0 {
+			t.Errorf("it has lost what it used: %+v", r)
 		}
 		n.WantClean()
 	})

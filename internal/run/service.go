@@ -50,8 +50,8 @@ type Options struct {
 	Vault func(ctx context.Context, workspace, provider string) bool
 	// Addresses are those under which this server can be reached, for the environment of runs that it starts.
 	Addresses []string
-	// HooksOf is the agent as which the hooks of a run ask that names an agent, or, with "", of one that the server starts.
-	// nil hands on nothing.
+	// HooksOf is the agent as which the hooks of a run ask that names an agent, or, with "", of one that the server
+	// starts. nil hands on nothing.
 	HooksOf func(ctx context.Context, workspace, named string) (roster.Identity, error)
 }
 

@@ -8,8 +8,8 @@ import (
 
 // Migrations make the tables of runs. Events live in the bodies of entries, once.
 //
-// run_usage is what was counted of a run by model. run_session is what the CLI has reported of a whole session, in the run
-// that did so last, and in the one before that.
+// run_usage is what was counted of a run by model. run_session is what the CLI has reported of a whole session, in
+// the run that did so last, and in the one before that.
 //
 // run_pulse is no state: it says until when a supervisor, or a run's hold on a session,
 // counts as alive, and stands beside the ledger.

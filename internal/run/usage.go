@@ -36,8 +36,8 @@ type spentOn struct {
 // isZero reports whether nothing was spent.
 func (s *spent) isZero() bool { return s.Tokens == 0 && s.Nanos == 0 && s.Calls == 0 }
 
-// apart is how many of the tokens models read and wrote. Entries of version 0.1 do not say; there it follows from what the
-// whole run used.
+// apart is how many of the tokens models read and wrote. Entries of version 0.1 do not say; there it follows from
+// what the whole run used.
 func (s *spent) apart(u engine.Usage) (input, output int64) {
 	if all := u.Budgeted(); s.Input+s.Output == 0 && all > 0 {
 		output = int64(float64(s.Tokens) * float64(u.Apart().Output) / float64(all))
@@ -58,7 +58,8 @@ func (s *spent) add(one spentOn) {
 // kinds are counts of tokens: read, written, read from a cache, and written to one for minutes and for an hour.
 type kinds [5]int64
 
-// of is the tokens of an engine by kind. It and usage are the one place where tokens of CLIs become those that are priced.
+// of is the tokens of an engine by kind. It and usage are the one place where tokens of CLIs become those that are
+// priced.
 func of(t engine.Tokens, source string) kinds {
 	t = t.Bounded(maxTokens).Apart(source)
 	return kinds{t.Input, t.Output, t.CacheRead, t.CacheWrite - t.CacheWrite1h, t.CacheWrite1h}
@@ -83,8 +84,8 @@ func (k kinds) less(other kinds) kinds {
 	return k
 }
 
-// covers reports whether k has at least as much as other. How long a cache is kept does not matter: not every version of
-// a CLI says.
+// covers reports whether k has at least as much as other. How long a cache is kept does not matter: not every version
+// of a CLI says.
 func (k kinds) covers(other kinds) bool {
 	return k[0] >= other[0] && k[1] >= other[1] && k[2] >= other[2] && k[3]+k[4] >= other[3]+other[4]
 }
@@ -142,10 +143,10 @@ func (t tally) sum() (k kinds) {
 	return k
 }
 
-// usedBy is what a run itself has used, by what its CLI says of it, and of its session. Where the CLI reports the whole
-// session, the run's part is the difference to what it reported in earlier runs (before), if that can be: it is not
-// negative, and not less than what the stream of the run has shown. Else the CLI has begun to count anew with this run,
-// and all of it is the run's (RUN-47).
+// usedBy is what a run itself has used, by what its CLI says of it, and of its session. Where the CLI reports the
+// whole session, the run's part is the difference to what it reported in earlier runs (before), if that can be: it is
+// not negative, and not less than what the stream of the run has shown. Else the CLI has begun to count anew with
+// this run, and all of it is the run's (RUN-47).
 func usedBy(u *engine.Usage, before *engine.Total) (used tally, cost *float64) {
 	used, cost = tallyOf(u.Source, u.Model, u.Tokens, u.Models), u.CostUSD
 	if u.Session == nil {
@@ -192,8 +193,8 @@ func (t tally) keepHours(shown tally) tally {
 	return t
 }
 
-// within is a tally of which no kind is more than most, over all models. Models that a CLI names differently at its end
-// are not counted twice by it.
+// within is a tally of which no kind is more than most, over all models. Models that a CLI names differently at its
+// end are not counted twice by it.
 func (t tally) within(most kinds) tally {
 	out := tally{}
 	for _, model := range slices.Sorted(maps.Keys(t)) {
@@ -247,8 +248,8 @@ func (s *Runs) due(r *row, u *engine.Usage, used tally, cost *float64) (due spen
 	return due
 }
 
-// settle brings the cost of an event in line with what the CLI says that the run has cost in all (RUN-31): of models that
-// the table has, the more of the two counts; of others what the CLI says.
+// settle brings the cost of an event in line with what the CLI says that the run has cost in all (RUN-31): of models
+// that the table has, the more of the two counts; of others what the CLI says.
 func (s *spent) settle(r *row, model string, said *float64, unpriced bool) {
 	if said == nil {
 		s.cap(r)
@@ -286,8 +287,8 @@ func (s *spent) cap(r *row) {
 	}
 }
 
-// price is what tokens of a model cost that were used in so many calls, 0 if nobody knows. Long requests may cost more, so it
-// is the length of a single one that matters.
+// price is what tokens of a model cost that were used in so many calls, 0 if nobody knows. Long requests may cost
+// more, so it is the length of a single one that matters.
 func (s *Runs) price(by, model string, u price.Usage, calls int64) price.Cost {
 	provider, all := providers[by], s.core.Prices.Cost(providers[by], model, u)
 	if calls < 2 {
@@ -311,8 +312,8 @@ func (s *Runs) price(by, model string, u price.Usage, calls int64) price.Cost {
 	return all
 }
 
-// count finds out what an event adds to what the run has used. What the CLI of a metered run says is only noted: the proxy
-// counts its calls (RUN-48).
+// count finds out what an event adds to what the run has used. What the CLI of a metered run says is only noted: the
+// proxy counts its calls (RUN-48).
 func (s *Runs) count(tx *ledger.Tx, run string, r *row, body *reported) (err error) {
 	u := &body.Usage
 	if u.Tokens == (engine.Tokens{}) && u.CostUSD == nil && u.Session == nil {

@@ -107,7 +107,8 @@ func calls(of func(int64) call, from, to int64) (all []call) {
 	return all
 }
 
-// wantUsed fails unless a run was counted with exactly these tokens, and this cost to a billionth of a dollar for each.
+// wantUsed fails unless a run was counted with exactly these tokens, and this cost to a billionth of a dollar for
+// each.
 func wantUsed(t *testing.T, what string, r run.Run, tokens int64, usd float64) {
 	t.Helper()
 	if r.Tokens != tokens || math.Abs(r.CostUSD-usd) > 1e-7 {
@@ -115,8 +116,8 @@ func wantUsed(t *testing.T, what string, r run.Run, tokens int64, usd float64) {
 	}
 }
 
-// TestResumedSessionsAreCountedOnce plays what real CLIs wrote in a session that was resumed three times. Some report the
-// whole session each time, some only what the process did, and Claude Code did one and then the other.
+// TestResumedSessionsAreCountedOnce plays what real CLIs wrote in a session that was resumed three times. Some report
+// the whole session each time, some only what the process did, and Claude Code did one and then the other.
 func TestResumedSessionsAreCountedOnce(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address)
@@ -236,7 +237,8 @@ func (n *node) reportUsage(id string, from int64, event string, u engine.Usage) 
 		run.Report{From: from, Events: []run.Entry{{Event: wire.Raw(event), Usage: u}}}))
 }
 
-// TestAReportThatLiesDoesNotLowerASum: totals that fall, that jump, and those of other sessions, workspaces and engines.
+// TestAReportThatLiesDoesNotLowerASum: totals that fall, that jump, and those of other sessions, workspaces and
+// engines.
 func TestAReportThatLiesDoesNotLowerASum(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address)

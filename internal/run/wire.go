@@ -40,8 +40,8 @@ type Request struct {
 	Host       string `json:"host,omitempty"` // the machine of a supervisor that is there already
 	// User is on whose behalf: a name, an id or an e-mail; without it the owner of the agent that the run is counted for.
 	User string `json:"user,omitempty"`
-	// Agent is the agent as which its hooks ask: a name or an id. The run hands its work on to it; without one it hands on
-	// nothing. A run that the server starts has the hooks of the server's machine.
+	// Agent is the agent as which its hooks ask: a name or an id. The run hands its work on to it; without one it hands
+	// on nothing. A run that the server starts has the hooks of the server's machine.
 	Agent string `json:"agent,omitempty"`
 	// Delegation is the token of the handoff under which the run was started, such as that of another run. It is not
 	// stored.
@@ -49,8 +49,9 @@ type Request struct {
 	// Recorded says that the caller runs the CLI and reports. Without it the server starts
 	// a supervisor.
 	Recorded bool `json:"recorded,omitempty" example:"true"`
-	// Metered is proxy if the caller leads the run's calls of models through the model proxy, which counts them; the header
-	// X-Amp-Run has to name the run. MeterAgent is the agent whose calls they are: a name or an id, that of Agent if absent.
+	// Metered is proxy if the caller leads the run's calls of models through the model proxy, which counts them; the
+	// header X-Amp-Run has to name the run. MeterAgent is the agent whose calls they are: a name or an id, that of Agent
+	// if absent.
 	Metered    string `json:"metered,omitempty"`
 	MeterAgent string `json:"meter_agent,omitempty"`
 	// Keyed says that the caller has the provider's key. Without it, the proxy needs one in its vault.
@@ -73,8 +74,8 @@ type opened struct {
 	Host       string `json:"host"`
 	Launched   bool   `json:"launched"`
 	Origin     string `json:"origin"`
-	// Metered is by whom the run's calls of models are counted as they happen, Proxy or nobody, and MeterAgent the agent, by
-	// its id, whose calls these are.
+	// Metered is by whom the run's calls of models are counted as they happen, Proxy or nobody, and MeterAgent the
+	// agent, by its id, whose calls these are.
 	Metered    string `json:"metered,omitzero"`
 	MeterAgent string `json:"meter_agent,omitzero"`
 }

@@ -42,6 +42,8 @@ var emptyTables = map[string]string{
 	"harness_spool":      "clients of version 0.1 kept none",
 	"harness_spool_step": "clients of version 0.1 kept none",
 	"passkey":            "version 0.1 had none",
+	"proxy_due":          "version 0.1 did not count batches",
+	"proxy_run":          "version 0.1 did not note the runs of calls",
 	"run_session":        "version 0.1 did not keep what CLIs report of sessions",
 	"run_usage":          "version 0.1 did not count by model",
 	"policy_layer":       "version 0.1 had the server's policy alone",

@@ -70,8 +70,11 @@ func (d *story) open(ctx context.Context, name, prompt, answer string, steps []r
 	server := record.Server{URL: d.Address, Token: d.dana.Token, HTTP: &http.Client{Timeout: 90 * time.Second}}
 	// The host is shown beside the run. A machine without a name is no reason to fail.
 	host, _ := os.Hostname()
-	opened, err := server.Open(ctx,
-		run.Request{Engine: name, Prompt: prompt, Dir: "/srv/shop", Budget: run.Budget{USD: 5}, Host: host, Recorded: true})
+	request := run.Request{Engine: name, Prompt: prompt, Dir: "/srv/shop", Host: host, Recorded: true}
+	if e, err := engine.Find(name); err == nil && e.Late() == "" { // others cannot be held to one
+		request.Budget.USD = 5
+	}
+	opened, err := server.Open(ctx, request)
 	if err != nil {
 		return nil, err
 	}

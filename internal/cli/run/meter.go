@@ -12,8 +12,8 @@ import (
 	"signalbox/internal/task"
 )
 
-// unkept is the error about a budget that nobody would keep in a run that is not recorded: the server counts the calls of
-// engines that do not say in time what they use, and knows what models cost.
+// unkept is the error about a budget that nobody would keep in a run that is not recorded: the server counts the
+// calls of engines that do not say in time what they use, and knows what models cost.
 func unkept(e *engine.Engine, b run.Budget, how string) error {
 	switch {
 	case b == (run.Budget{}):
@@ -28,8 +28,8 @@ func unkept(e *engine.Engine, b run.Budget, how string) error {
 	return nil
 }
 
-// led is the key with which the environment leads the engine's calls of models through the proxy of our server. It is that
-// of an agent; calls with another key are not known to be those of the run.
+// led is the key with which the environment leads the engine's calls of models through the proxy of our server. It is
+// that of an agent; calls with another key are not known to be those of the run.
 func (r *runner) led() (key string, ok bool) {
 	base, err := r.Address()
 	if err != nil {
@@ -39,8 +39,8 @@ func (r *runner) led() (key string, ok bool) {
 	return key, ok && engine.IsAgentKey(key)
 }
 
-// askMetered asks that the proxy counts the calls of a run: if they go there anyway, and if a budget cannot be kept otherwise
-// (RUN-48).
+// askMetered asks that the proxy counts the calls of a run: if they go there anyway, and if a budget cannot be kept
+// otherwise (RUN-48).
 func (r *runner) askMetered(ctx context.Context, cl *api.Client, n run.Request) run.Request {
 	e := r.spec.Engine
 	if e.Meter() == nil {
@@ -67,8 +67,8 @@ func (r *runner) providerKey() string {
 	return ""
 }
 
-// meter leads the calls of models of a metered run through the proxy, until remove is called. An engine that is led there by
-// its environment, and adds headers, only has to name the run. Others call us, and get no key.
+// meter leads the calls of models of a metered run through the proxy, until remove is called. An engine that is led
+// there by its environment, and adds headers, only has to name the run. Others call us, and get no key.
 func (r *runner) meter(ctx context.Context, stop context.CancelCauseFunc) (remove func(), err error) {
 	if !r.record || r.opened.Metered != run.Proxy {
 		return func() {}, nil

@@ -108,8 +108,8 @@ func (r *runner) open(ctx context.Context) error {
 	return nil
 }
 
-// hooksAgent is the agent as which the hooks of the run ask: that of the key in the environment for a server elsewhere,
-// and that of the socket on this machine. It is "" if nobody knows; then the run hands on nothing.
+// hooksAgent is the agent as which the hooks of the run ask: that of the key in the environment for a server
+// elsewhere, and that of the socket on this machine. It is "" if nobody knows; then the run hands on nothing.
 func (r *runner) hooksAgent(ctx context.Context, cl *api.Client) string {
 	if !r.Elsewhere("") {
 		return r.local

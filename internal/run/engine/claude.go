@@ -295,8 +295,8 @@ func (c *claudeStream) complete(s *Stream, v value) {
 	s.complete(true, "", "")
 }
 
-// takeUsage takes what the result says was used. Its usage is that of the agent itself, without subagents. modelUsage and
-// total_cost_usd have these; since 2.1.198 or later they are those of the whole session, and then
+// takeUsage takes what the result says was used. Its usage is that of the agent itself, without subagents. modelUsage
+// and total_cost_usd have these; since 2.1.198 or later they are those of the whole session, and then
 // model_usage_since_last_result has those of this run (RUN-47).
 func (c *claudeStream) takeUsage(s *Stream, v value) {
 	var total *float64

@@ -38,8 +38,8 @@ func codexArgs(j Job) []string {
 		j.sessionOption([]string{"resume", "--last"}, "resume"), []string{"-"})
 }
 
-// codexMeter makes codex call its models at an address of ours. The secret is in a variable, since everybody on the machine
-// sees the arguments. Tried with 0.166.0.
+// codexMeter makes codex call its models at an address of ours. The secret is in a variable, since everybody on the
+// machine sees the arguments. Tried with 0.166.0.
 func codexMeter(m *Metered) (args []string) {
 	if m == nil {
 		return nil
@@ -105,8 +105,8 @@ func (c *codexStream) line(s *Stream, v value) {
 	}
 }
 
-// count takes the usage at the end of a turn, which is that of the whole session (RUN-47). Only a session that this run
-// has begun is this run's. Cached tokens are part of the input; see Usage.Apart.
+// count takes the usage at the end of a turn, which is that of the whole session (RUN-47). Only a session that this
+// run has begun is this run's. Cached tokens are part of the input; see Usage.Apart.
 func (c *codexStream) count(s *Stream, usage value) {
 	var t Tokens
 	var some bool

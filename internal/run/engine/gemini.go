@@ -116,8 +116,8 @@ func (g *geminiStream) complete(s *Stream, v value) {
 		or(v.get("error").get("message").str(), fmt.Sprintf("gemini result status: %s", status)))
 }
 
-// geminiTokens reads the tokens of a run, or of one of its models. What they thought is in the sum alone, and paid like
-// what they wrote.
+// geminiTokens reads the tokens of a run, or of one of its models. What they thought is in the sum alone, and paid
+// like what they wrote.
 func geminiTokens(stats value) (t Tokens, some bool) {
 	var input, output bool
 	t.Input, input = stats.get("input_tokens").integer()

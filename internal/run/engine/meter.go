@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Meter is how the calls of models that an engine makes can be led through the model proxy, where each is counted as it
-// happens (RUN-48).
+// Meter is how the calls of models that an engine makes can be led through the model proxy, where each is counted as
+// it happens (RUN-48).
 type Meter struct {
 	Provider string // as the proxy names it
 	Key      string // the variable with the provider's key
@@ -26,10 +26,12 @@ type Metered struct {
 // Meter is how the engine's calls can be led through the proxy, nil if they cannot.
 func (e *Engine) Meter() *Meter { return e.meter }
 
-// Late is why a budget cannot be kept by what the engine writes, "" if it says what it has used after each call of a model.
+// Late is why a budget cannot be kept by what the engine writes, "" if it says what it has used after each call of a
+// model.
 func (e *Engine) Late() string { return e.late }
 
-// Costs reports whether a budget in dollars holds without a server: the engine says what each call costs, or stops by itself.
+// Costs reports whether a budget in dollars holds without a server: the engine says what each call costs, or stops by
+// itself.
 func (e *Engine) Costs() bool { return e.costs }
 
 // proxyPath is where the model proxy is below the address of a server.

@@ -35,7 +35,7 @@ type Tokens struct {
 	CacheRead    int64 `json:"cache_read"`
 	CacheWrite   int64 `json:"cache_write"`
 	CacheWrite1h int64 `json:"cache_write_1h,omitzero"` // part of CacheWrite: what is kept for an hour, and costs more
-	Reasoning    int64 `json:"reasoning"`               // part of Output
+	Reasoning    int64 `json:"reasoning"`               // part of Output, but for opencode
 }
 
 // counts are the single counts.
@@ -72,10 +72,13 @@ func (t Tokens) Bounded(most int64) Tokens {
 }
 
 // Apart are tokens of an engine with each counted once (RUN-29): codex and gemini count tokens
-// from and to a cache as input too.
+// from and to a cache as input too, and opencode those of reasoning apart from the output, though they are paid like it.
 func (t Tokens) Apart(source string) Tokens {
-	if source == "codex" || source == "gemini" {
+	switch source {
+	case "codex", "gemini":
 		t.Input = max(0, t.Input-t.CacheRead-t.CacheWrite)
+	case "opencode":
+		t.Output += t.Reasoning
 	}
 	return t
 }

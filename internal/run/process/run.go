@@ -50,8 +50,9 @@ type StoppedError struct{ Reason string }
 // Error is the reason.
 func (s StoppedError) Error() string { return s.Reason }
 
-// UserVariable and DelegationVariable say to everything that a run starts on whose behalf it is: the user, and the token
-// of the handoff under which it works. Hooks send them with each step, and the server finds out what is true of it.
+// UserVariable and DelegationVariable say to everything that a run starts on whose behalf it is: the user, and the
+// token of the handoff under which it works. Hooks send them with each step, and the server finds out what is true of
+// it.
 const (
 	UserVariable       = "SIGNALBOX_USER"
 	DelegationVariable = "SIGNALBOX_DELEGATION"

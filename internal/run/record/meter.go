@@ -20,8 +20,8 @@ import (
 	"signalbox/internal/wire"
 )
 
-// TokenVariable is in the environment of a metered CLI: the secret by which it calls its models through us. It is good for
-// this run alone.
+// TokenVariable is in the environment of a metered CLI: the secret by which it calls its models through us. It is
+// good for this run alone.
 const TokenVariable = "SIGNALBOX_MODEL_TOKEN"
 
 // Metering is what a meter is made of.
@@ -35,9 +35,9 @@ type Metering struct {
 	Stop context.CancelCauseFunc
 }
 
-// Meter carries the calls of models of one run to the model proxy of the server (RUN-48). They go one at a time, and none
-// before the server has counted the one before it and lets the run go on: a budget is exceeded by one call at the most.
-// The CLI knows neither the provider's key nor one of Signalbox.
+// Meter carries the calls of models of one run to the model proxy of the server (RUN-48). They go one at a time, and
+// none before the server has counted the one before it and lets the run go on: a budget is exceeded by one call at
+// the most. The CLI knows neither the provider's key nor one of Signalbox.
 type Meter struct {
 	Metering
 	server   Server
