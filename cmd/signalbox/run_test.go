@@ -327,7 +327,7 @@ func TestALaunchedAgentHasNothingOfTheServersEnvironment(t *testing.T) {
 		supervised := e.MaySupervise() == nil
 		begin := func() string {
 			status, answer, err := p.call(http.MethodPost, "/runs", fmt.Sprintf(
-				`{"engine":%q,"prompt":"go","dir":%q,"budget":{"tokens":100000},"supervised":%t}`, name, folder, supervised))
+				`{"engine":%q,"prompt":"go","dir":%q,"supervised":%t}`, name, folder, supervised))
 			if err != nil || status >= 300 {
 				t.Fatalf("%s: %d %s %v", name, status, answer, err)
 			}
