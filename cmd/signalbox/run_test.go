@@ -19,6 +19,7 @@ import (
 
 	"signalbox/internal/run/engine"
 	runprocess "signalbox/internal/run/process"
+	"signalbox/internal/run/record"
 	"signalbox/internal/run/runtest"
 	"signalbox/internal/server"
 	"signalbox/internal/store/storetest"
@@ -300,7 +301,7 @@ func TestALaunchedAgentHasNothingOfTheServersEnvironment(t *testing.T) {
 	stream := []byte(strings.Replace(runInit, "T-1", "T-"+runtest.Now, 1) + fmt.Sprintf(runTool, "a") + runResult)
 	plain, asks := runtest.CLI{Stdout: stream, Hold: hold}, runtest.CLI{Stdout: stream, Ask: "deploy it"}
 	var config strings.Builder
-	fmt.Fprintf(&config, "runs:\n  folders: [%s]\n", folder)
+	fmt.Fprintf(&config, "runs:\n  daily_tokens: 100000000\n  folders: [%s]\n", folder)
 	for _, name := range engine.Names() {
 		cli := plain
 		if e, _ := engine.Find(name); e.MaySupervise() == nil {
@@ -316,18 +317,22 @@ func TestALaunchedAgentHasNothingOfTheServersEnvironment(t *testing.T) {
 	p := upIn(t, dir, env)
 	mustRun(t, dir, "policy", "apply", writeFile(t, hookPolicy))
 	own := map[string]string{
-		"amp": "own-amp", "claude": "own-anthropic", "codex": "own-openai", "gemini": "own-gemini",
+		"amp": "own-amp", "claude": "own-anthropic", "gemini": "own-gemini",
 		"opencode": "own-anthropic", "pi": "own-openai",
+		"codex": record.TokenVariable + "=", // it calls its models through the proxy, and does not have the key
 	}
 	for _, name := range engine.Names() {
 		e, err := engine.Find(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		supervised := e.MaySupervise() == nil
+		supervised, budget := e.MaySupervise() == nil, `{"tokens":100000}`
+		if e.Late() != "" && e.Meter() == nil { // it cannot be held to one
+			budget = "{}"
+		}
 		begin := func() string {
 			status, answer, err := p.call(http.MethodPost, "/runs", fmt.Sprintf(
-				`{"engine":%q,"prompt":"go","dir":%q,"supervised":%t}`, name, folder, supervised))
+				`{"engine":%q,"prompt":"go","dir":%q,"budget":%s,"supervised":%t}`, name, folder, budget, supervised))
 			if err != nil || status >= 300 {
 				t.Fatalf("%s: %d %s %v", name, status, answer, err)
 			}
@@ -354,9 +359,13 @@ func TestALaunchedAgentHasNothingOfTheServersEnvironment(t *testing.T) {
 				variable, value, _ := strings.Cut(line, "=")
 				if strings.Contains(value, canary) || strings.HasPrefix(variable, "SIGNALBOX_") &&
 					variable != runprocess.RunVariable && variable != runprocess.DelegationVariable &&
+					(name != "codex" || variable != record.TokenVariable) &&
 					variable != "SIGNALBOX_TEST_CLI" {
 					t.Errorf("%s has %s", name, line)
 				}
+			}
+			if name == "codex" && strings.Contains(env, "own-openai") {
+				t.Errorf("codex has the key of the provider: %q", env)
 			}
 			if !strings.Contains(env, "WANTED_BY_THE_OPERATOR=yes") || !strings.Contains(env, own[name]) ||
 				!strings.Contains(env, "PATH=") || !strings.Contains(env, runprocess.DelegationVariable+"=hof_") || !strings.Contains(env, "LC_ALL=") {

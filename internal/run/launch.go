@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/run/engine"
 )
 
 // checkLaunch checks a run that the server is to start: where it may work, and how much it
@@ -40,7 +41,15 @@ func (s *Runs) checkLaunch(b opened) (opened, error) {
 		return b, fault.New(fault.Forbidden, "Runs may not work in %.200q. runs.folders says where they may: %s.", b.Dir,
 			strings.Join(s.Folders, ", ")).About("dir")
 	}
-	if b.Budget.within(s.Budget) == (Budget{}) {
+	e, err := engine.Find(b.Engine)
+	if err != nil {
+		return b, err
+	}
+	switch boundless := e.Late() != "" && e.Meter() == nil; { // checkBudget refuses it one
+	case boundless && s.Daily == (Budget{}):
+		return b, fault.New(fault.InvalidRequest, "%s cannot be held to a budget, so this server starts it only while a day has one: "+
+			"`signalbox config set runs.daily_usd 20`, or runs.daily_tokens.", e.Name).About("budget")
+	case !boundless && b.Budget.within(s.Budget) == (Budget{}):
 		return b, fault.New(fault.InvalidPayload,
 			`Say how much the run may use, such as {"budget":{"usd":2}} or {"budget":{"tokens":500000}}.`).
 			About("budget")

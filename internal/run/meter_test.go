@@ -203,7 +203,7 @@ func TestBudgetsThatNobodyCanKeepAreRefused(t *testing.T) {
 		{"gemini", run.Request{Engine: "gemini", Budget: tokens, Recorded: true}, "gemini cannot be held to a budget"},
 		{"gemini without one", run.Request{Engine: "gemini", Recorded: true}, ""},
 		{"gemini, metered", run.Request{Engine: "gemini", Budget: tokens, Recorded: true, Metered: run.Proxy}, "does not speak the API"},
-		{"gemini by the server", run.Request{Engine: "gemini", Budget: tokens, Dir: dir}, "gemini cannot be held to a budget"},
+		{"gemini by the server", run.Request{Engine: "gemini", Budget: tokens, Dir: dir}, "starts it only while a day has one"},
 		{"codex", run.Request{Engine: "codex", Budget: tokens, Recorded: true}, "not led through the model proxy"},
 		{"codex without one", run.Request{Engine: "codex", Recorded: true}, ""},
 		{"codex without a key", run.Request{Engine: "codex", Budget: tokens, Recorded: true, Metered: run.Proxy, MeterAgent: n.agent},
