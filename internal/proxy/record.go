@@ -288,8 +288,8 @@ func Readers() map[string]rulebook.Reader {
 	}}
 }
 
-// Counters count calls, tokens and cost by model and by the rule that let the call pass. A call whose model has no price
-// counts as one of unknown cost.
+// Counters count calls, tokens and cost by model and by the rule that let the call pass. A call whose model has no
+// price counts as one of unknown cost.
 func Counters() map[string]counter.Reader {
 	return map[string]counter.Reader{kindCalled: func(e *ledger.Entry) ([]counter.Count, error) {
 		c, err := readCalls(e)
