@@ -65,8 +65,8 @@ func mixtureProvider(t *testing.T) string {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = fmt.Fprintf(w, `{"id":"msg_1","type":"message","role":"assistant","model":%q,"content":[{"type":"text","text":"ok"}],`+
-			`"usage":{"input_tokens":%s,"output_tokens":%d}}`, in.Model, in.Messages[0].Content, in.MaxTokens)
+		_, _ = fmt.Fprintf(w, `{"id":"msg_1","type":"message","role":"assistant","model":%q,`+
+			`"content":[{"type":"text","text":"ok"}],"usage":{"input_tokens":%s,"output_tokens":%d}}`, in.Model, in.Messages[0].Content, in.MaxTokens)
 	}))
 	t.Cleanup(provider.Close)
 	return provider.URL
@@ -118,7 +118,8 @@ func (m *mixture) signal() {
 	status, answer := m.send(m.keys[who], "/amp/signal", fmt.Sprintf(`{"amp_version":"1.0","agent_id":%q,"run_id":"s-%d",`+
 		`"project_id":%q,"status":%q,"summary":%q,"proposed_action":"Go","model":%q,"input_tokens":%d,"output_tokens":%d,`+
 		`"cost_usd":%d.%06d,"gate_required":true,"started_at":"2026-03-06T22:10:38Z","completed_at":"2026-03-06T22:10:46Z"}`,
-		mixtureAgents[who], m.runs, []string{"alpha", "beta"}[m.random.IntN(2)], []string{"completed", "failed"}[m.runs%2], summary,
+		mixtureAgents[who], m.runs, []string{"alpha", "beta"}[m.random.IntN(2)],
+		[]string{"completed", "failed"}[m.runs%2], summary,
 		[]string{"claude-sonnet-4-6", "own-model"}[m.random.IntN(2)], in, out, cost/1e6, cost%1e6))
 	if status/100 != 2 && !(summary == "spam" && status/100 == 4) {
 		m.t.Fatalf("%d %s", status, answer)
@@ -183,10 +184,11 @@ func (m *mixture) run() {
 	in, out, nanos := int64(0), int64(0), int64(0)
 	event := func(text string) {
 		in, out, nanos = in+int64(m.random.IntN(900)), out+int64(m.random.IntN(90)), nanos+int64(m.random.IntN(1e6))*1000
-		events = append(events, fmt.Sprintf(`{"event":%s,"usage":{"tokens":{"input":%d,"output":%d,"cache_read":0,"cache_write":0,`+
-			`"reasoning":0},"cost_usd":%d.%09d,"model":"claude-opus-4-6","source":"amp"}}`, text, in, out, nanos/1e9, nanos%1e9))
+		events = append(events, fmt.Sprintf(`{"event":%s,"usage":{"tokens":{"input":%d,"output":%d,"cache_read":0,`+
+			`"cache_write":0,"reasoning":0},"cost_usd":%d.%09d,"model":"claude-opus-4-6","source":"amp"}}`, text, in, out, nanos/1e9, nanos%1e9))
 	}
-	event(`{"type":"started","engine":"amp","resume":{"engine":"amp","value":"` + opened.ID + `"},"title":"amp","meta":{}}`)
+	event(`{"type":"started","engine":"amp","resume":{"engine":"amp","value":"` + opened.ID + `"},"title":"amp",` +
+		`"meta":{}}`)
 	for range m.random.IntN(4) {
 		event(`{"type":"action","engine":"amp","action":{"id":"a","kind":"command","title":"ls","detail":{}},` +
 			`"phase":"started","ok":null,"message":null,"level":null}`)
@@ -243,13 +245,14 @@ type figures struct{ Cost, Input, Output, Calls, Blocks, Opened, Approved, Rejec
 
 func figuresOf(s counter.Sum) figures {
 	return figures{
-		nanos(s.CostUSD), s.InputTokens, s.OutputTokens, s.Calls, s.Blocks, s.Gates.Opened, s.Gates.Approved, s.Gates.Rejected,
-		s.Runs.Completed, s.Runs.Failed,
+		nanos(s.CostUSD), s.InputTokens, s.OutputTokens, s.Calls, s.Blocks, s.Gates.Opened, s.Gates.Approved,
+		s.Gates.Rejected, s.Runs.Completed, s.Runs.Failed,
 	}
 }
 
 func (f *figures) add(o figures) {
-	f.Cost, f.Input, f.Output, f.Calls, f.Blocks = f.Cost+o.Cost, f.Input+o.Input, f.Output+o.Output, f.Calls+o.Calls, f.Blocks+o.Blocks
+	f.Cost, f.Input, f.Output = f.Cost+o.Cost, f.Input+o.Input, f.Output+o.Output
+	f.Calls, f.Blocks = f.Calls+o.Calls, f.Blocks+o.Blocks
 	f.Opened, f.Approved, f.Rejected = f.Opened+o.Opened, f.Approved+o.Approved, f.Rejected+o.Rejected
 	f.Completed, f.Failed = f.Completed+o.Completed, f.Failed+o.Failed
 }
@@ -274,7 +277,8 @@ func (m *mixture) agree(when string) counter.Report {
 		m.t.Errorf("%s: %+v", when, g)
 	}
 	for _, p := range r.Protocols {
-		if cost := nanos(p.Counts.CostUSD); p.Name == "amp" && cost != m.want.signals || p.Name == "run" && cost != m.want.runs {
+		cost := nanos(p.Counts.CostUSD)
+		if p.Name == "amp" && cost != m.want.signals || p.Name == "run" && cost != m.want.runs {
 			m.t.Errorf("%s: %s cost %d, want %+v", when, p.Name, cost, m.want)
 		}
 	}

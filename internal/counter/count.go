@@ -23,7 +23,8 @@ type Counts struct {
 	// Runs and calls, by what the price table says of their cost.
 	CostVerified, CostUnder, CostOver, CostUnknown, CostZero                int64
 	GatesOpened, GatesApproved, GatesRejected, GatesExpired, GatesWithdrawn int64
-	Blocks                                                                  int64 // decisions of rules that refused something
+	// Blocks are decisions of rules that refused something.
+	Blocks int64
 }
 
 // columns are the names of the numbers, in the order of fields.

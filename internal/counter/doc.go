@@ -1,7 +1,7 @@
 // Package counter keeps the live counters of the dashboard, and the decks that they are
 // grouped by: runs by status, calls of models, tokens, cost, what rules refused, gates by outcome and the time that
-// people take to decide, per hour, deck, agent, protocol, model and rule. Every page, command and metric that shows one of
-// these numbers has it from here, so that they agree.
+// people take to decide, per hour, deck, agent, protocol, model and rule. Every page, command and metric that shows one
+// of these numbers has it from here, so that they agree.
 //
 // # How it counts
 //

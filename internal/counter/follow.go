@@ -324,7 +324,8 @@ func (t *tally) save(tx *store.Tx) {
 	}
 	for _, d := range t.decisions {
 		tx.Exec("INSERT INTO counter_decision (hour, seq, workspace, project, agent, protocol, rule, waited) "+
-			"VALUES ($1, $2, $3, $4, $5, $6, $7, $8)", d.hour, d.seq, d.workspace, d.project, d.agent, d.protocol, d.rule, d.waited)
+			"VALUES ($1, $2, $3, $4, $5, $6, $7, $8)", d.hour, d.seq, d.workspace, d.project, d.agent, d.protocol, d.rule,
+			d.waited)
 	}
 }
 

@@ -28,12 +28,14 @@ type (
 func (c *Counters) Routes() []wire.Route {
 	workspace := wire.Param{Name: "workspace", Meaning: "only what belongs to this workspace"}
 	days := []wire.Param{
-		{Name: "from", Meaning: "the first day (UTC), such as 2026-11-01, or hour, such as 2026-11-01T13; 30 days up to the last when absent"},
+		{Name: "from", Meaning: "the first day (UTC), such as 2026-11-01, or hour, such as 2026-11-01T13; " +
+			"30 days up to the last when absent"},
 		{Name: "to", Meaning: "the last day or hour; today when absent"},
 	}
 	by := wire.Param{
-		Name:    "by",
-		Meaning: "only one kind of parts beside the total: " + strings.Join(Kinds, ", ") + "; all when absent, with the hours of the last two days",
+		Name: "by",
+		Meaning: "only one kind of parts beside the total: " + strings.Join(Kinds, ", ") + "; all when absent, with the " +
+			"hours of the last two days",
 	}
 	filters := append([]wire.Param{
 		workspace,

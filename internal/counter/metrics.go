@@ -16,8 +16,9 @@ var (
 		[]string{"workspace", "protocol", "status"}, nil)
 	gatesMetric = prometheus.NewDesc("signalbox_gates_total", "Gates that were opened, and how they ended.",
 		[]string{"workspace", "protocol", "outcome"}, nil)
-	blocksMetric = prometheus.NewDesc("signalbox_blocks_total", "What rules refused.", []string{"workspace", "protocol"}, nil)
-	waitsMetric  = prometheus.NewDesc("signalbox_gates_waiting", "Gates that wait.", []string{"workspace"}, nil)
+	blocksMetric = prometheus.NewDesc("signalbox_blocks_total", "What rules refused.",
+		[]string{"workspace", "protocol"}, nil)
+	waitsMetric = prometheus.NewDesc("signalbox_gates_waiting", "Gates that wait.", []string{"workspace"}, nil)
 )
 
 // Describe names the metrics, which begin at 0 again when everything is counted anew.

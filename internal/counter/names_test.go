@@ -67,7 +67,8 @@ func TestAnAgentThatInventsNamesFillsNoTableAndHidesNobody(t *testing.T) {
 		}
 		for _, table := range []string{"counter_hour", "counter_sum", "counter_name", "counter_deck"} {
 			var rows int
-			if err := n.core.DB.Read.QueryRowContext(t.Context(), "SELECT count(*) FROM "+table).Scan(&rows); err != nil || rows > 600 {
+			err := n.core.DB.Read.QueryRowContext(t.Context(), "SELECT count(*) FROM "+table).Scan(&rows)
+			if err != nil || rows > 600 {
 				t.Errorf("%s has %d rows %v", table, rows, err)
 			}
 		}

@@ -31,9 +31,9 @@ type part struct {
 func (p *part) sum() Sum {
 	s := Sum{
 		Runs: Runs{p.Completed, p.Failed, p.Interrupted}, Calls: p.Calls, EstimatedCalls: p.Estimated,
-		InputTokens: p.InputTokens, OutputTokens: p.OutputTokens, CacheReadTokens: p.CacheRead, CacheWriteTokens: p.CacheWrite,
-		CostUSD: float64(p.CostNano) / 1e9,
-		Costs:   Costs{p.CostVerified, p.CostUnder, p.CostOver, p.CostUnknown, p.CostZero},
+		InputTokens: p.InputTokens, OutputTokens: p.OutputTokens, CacheReadTokens: p.CacheRead,
+		CacheWriteTokens: p.CacheWrite, CostUSD: float64(p.CostNano) / 1e9,
+		Costs: Costs{p.CostVerified, p.CostUnder, p.CostOver, p.CostUnknown, p.CostZero},
 		Gates: Tallies{
 			p.GatesOpened, p.GatesApproved, p.GatesRejected, p.GatesExpired, p.GatesWithdrawn, p.waiting,
 		},
@@ -115,23 +115,24 @@ func (p *parts) readCounts(query store.Query, f Filter) error {
 		hours.From = max(f.From, last.AddDate(0, 0, -1).Format(time.DateOnly))
 	}
 	for _, kind := range []struct {
-		by, axis, sums, cells string // the columns that tell parts apart, in counter_sum and in counter_hour
-		of                    Filter
-		part                  func(a, b string) *part // a and b are the columns; most have one
+		by string
+		parting
+		of   Filter
+		part func(a, b string) *part // a and b are the columns; most have one
 	}{
-		{ByDay, axisDeck, "day", "substr(hour, 1, 10)", f, func(day, _ string) *part { return partFor(p.days, day) }},
-		{ByDeck, axisDeck, "workspace, project", "workspace, project", f, func(workspace, name string) *part {
+		{ByDay, parting{axisDeck, "day", "substr(hour, 1, 10)"}, f, func(day, _ string) *part { return partFor(p.days, day) }},
+		{ByDeck, parting{axisDeck, "workspace, project", "workspace, project"}, f, func(workspace, name string) *part {
 			return partFor(p.decks, deckName{workspace, name})
 		}},
-		{ByAgent, axisAgent, "workspace, name", "workspace, agent", f, func(workspace, id string) *part {
+		{ByAgent, parting{axisAgent, "workspace, name", "workspace, agent"}, f, func(workspace, id string) *part {
 			return partFor(p.agents, agentOf{workspace, id})
 		}},
-		{ByModel, axisModel, "name", "model", f, func(name, _ string) *part { return partFor(p.models, name) }},
-		{ByProtocol, axisModel, "protocol", "protocol", f, func(name, _ string) *part {
+		{ByModel, parting{axisModel, "name", "model"}, f, func(name, _ string) *part { return partFor(p.models, name) }},
+		{ByProtocol, parting{axisModel, "protocol", "protocol"}, f, func(name, _ string) *part {
 			return partFor(p.protocols, name)
 		}},
-		{ByRule, axisRule, "name", "rule", f, func(name, _ string) *part { return partFor(p.rules, name) }},
-		{ByHour, axisHour, "day", "hour", hours, func(hour, _ string) *part { return partFor(p.hours, hour) }},
+		{ByRule, parting{axisRule, "name", "rule"}, f, func(name, _ string) *part { return partFor(p.rules, name) }},
+		{ByHour, parting{axisHour, "day", "hour"}, hours, func(hour, _ string) *part { return partFor(p.hours, hour) }},
 	} {
 		if !f.wants(kind.by) && kind.by != ByDay {
 			continue
@@ -140,7 +141,7 @@ func (p *parts) readCounts(query store.Query, f Filter) error {
 		if kind.by != ByDay { // which comes first, and is the whole
 			add = addingWithin(p.total.Counts)
 		}
-		err := kind.of.eachSum(query, kind.axis, kind.sums, kind.cells, add, func(a, b string, counts *Counts) {
+		err := kind.of.eachSum(query, kind.parting, add, func(a, b string, counts *Counts) {
 			if kind.by == ByDay {
 				p.total.Add(counts)
 			}
@@ -283,14 +284,16 @@ func (c *Counters) Await(ctx context.Context, seq int64, most time.Duration) err
 	}
 }
 
-// agentSums adds the names of the agents to their sums, and finds who spends the most. One that was removed has no name.
+// agentSums adds the names of the agents to their sums, and finds who spends the most. One that was removed has no
+// name.
 func (c *Counters) agentSums(ctx context.Context, all map[agentOf]*part) (sums, most []AgentSum, err error) {
 	sums, ids := []AgentSum{}, []string{}
 	other := agentOf{agent: Other}
 	for _, at := range foremost(all, other, func(a, b agentOf) int {
 		return cmp.Or(cmp.Compare(a.workspace, b.workspace), cmp.Compare(a.agent, b.agent))
 	}) {
-		sums, ids = append(sums, AgentSum{Workspace: at.workspace, ID: at.agent, Counts: all[at].sum()}), append(ids, at.agent)
+		sums = append(sums, AgentSum{Workspace: at.workspace, ID: at.agent, Counts: all[at].sum()})
+		ids = append(ids, at.agent)
 	}
 	names, err := c.roster.AgentNames(ctx, ids)
 	for i := range sums {

@@ -58,13 +58,16 @@ func (f *Filter) where() *store.Where {
 	return &where
 }
 
+// parting is how parts are told apart: the axis, and the columns of counter_sum and of counter_hour.
+type parting struct{ axis, sums, cells string }
+
 // eachSum adds up rows by one column or two, in the database: of counter_sum, or of counter_hour if that is too coarse.
-func (f *Filter) eachSum(query store.Query, axis, sums, cells string, of adding, fn func(a, b string, counts *Counts)) error {
-	by, table, where := sums, "counter_sum", &store.Where{}
+func (f *Filter) eachSum(query store.Query, p parting, of adding, fn func(a, b string, counts *Counts)) error {
+	by, table, where := p.sums, "counter_sum", &store.Where{}
 	if f.fine() {
-		by, table, where = cells, "counter_hour", f.where()
+		by, table, where = p.cells, "counter_hour", f.where()
 	} else {
-		where.And("axis = %s AND day >= %s AND day <= %s", axis, f.From, f.last())
+		where.And("axis = %s AND day >= %s AND day <= %s", p.axis, f.From, f.last())
 		where.Equal("workspace", f.Workspace)
 		where.Equal("project", f.Project)
 	}

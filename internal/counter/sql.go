@@ -5,8 +5,8 @@ import (
 	"signalbox/internal/store"
 )
 
-// Migrations make the tables. Those named counter_… are counted and can be counted again; hours and days come first in
-// their keys, since that is what is asked for. counter_hour is what was counted, as fine as it is told apart;
+// Migrations make the tables. Those named counter_… are counted and can be counted again; hours and days come first
+// in their keys, since that is what is asked for. counter_hour is what was counted, as fine as it is told apart;
 // counter_sum are sums of it, written with it. The second step drops the counters by day and counts anew.
 var Migrations = store.Migrations{Package: "counter", Steps: []string{`
 CREATE TABLE deck (

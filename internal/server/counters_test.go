@@ -63,7 +63,8 @@ func plus(a, b counter.Sum) counter.Sum {
 	a.CostUSD += b.CostUSD
 	for to, from := range map[*int64]int64{
 		&a.Runs.Completed: b.Runs.Completed, &a.Runs.Failed: b.Runs.Failed, &a.Runs.Interrupted: b.Runs.Interrupted,
-		&a.Calls: b.Calls, &a.EstimatedCalls: b.EstimatedCalls, &a.InputTokens: b.InputTokens, &a.OutputTokens: b.OutputTokens,
+		&a.Calls: b.Calls, &a.EstimatedCalls: b.EstimatedCalls, &a.InputTokens: b.InputTokens,
+		&a.OutputTokens:    b.OutputTokens,
 		&a.CacheReadTokens: b.CacheReadTokens, &a.CacheWriteTokens: b.CacheWriteTokens, &a.Costs.Verified: b.Costs.Verified,
 		&a.Costs.Under: b.Costs.Under, &a.Costs.Over: b.Costs.Over, &a.Costs.UnknownModel: b.Costs.UnknownModel,
 		&a.Costs.Zero: b.Costs.Zero, &a.Gates.Opened: b.Gates.Opened, &a.Gates.Approved: b.Gates.Approved,
@@ -146,7 +147,10 @@ func TestMetricsShowStrangersNoMoneyAndOthersTheirWorkspace(t *testing.T) {
 		}{
 			{"a stranger", "", []string{"signalbox_ledger_head"}, []string{"signalbox_cost", "workspace=", "gates_waiting"}},
 			{"an agent", b.agentKey("curious", "default"), nil, []string{"signalbox_cost", "workspace="}},
-			{"otto", otto.Token, []string{`signalbox_cost_dollars_total{model=`, `workspace="other"`}, []string{`workspace="default"`}},
+			{
+				"otto", otto.Token, []string{`signalbox_cost_dollars_total{model=`, `workspace="other"`},
+				[]string{`workspace="default"`},
+			},
 			{"the admin", b.token(), []string{`workspace="other"`, `workspace="default"`}, nil},
 		} {
 			_, text, _ := b.do(request{call: "GET /metrics", token: c.token})
@@ -168,7 +172,8 @@ func TestCountersByEveryKindAndByHour(t *testing.T) {
 	eachBoxWith(t, map[string]string{"clock.movable": "true"}, func(t *testing.T, b *box) {
 		key := b.agentKey("tailor", "default")
 		b.signal(key, "tailor", "r-1")
-		b.ops(200, "PUT /ops/clock", fmt.Sprintf(`{"now":%q}`, time.Now().UTC().Add(90*time.Minute).Format(time.RFC3339)), nil)
+		later := time.Now().UTC().Add(90 * time.Minute).Format(time.RFC3339)
+		b.ops(200, "PUT /ops/clock", fmt.Sprintf(`{"now":%q}`, later), nil)
 		b.signal(key, "tailor", "r-2")
 		whole := b.counted()
 		wantParts(t, whole)

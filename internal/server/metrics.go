@@ -40,18 +40,18 @@ func newMetrics(c *core) *metrics {
 	}
 	r.MustRegister(m.requests, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	ledgerCounter := func(name, help string, read func(ledger.Stats) float64) {
+	written := func(name, help string, read func(ledger.Stats) float64) {
 		r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 {
 			return read(c.Ledger.Stats())
 		}))
 	}
-	ledgerCounter("signalbox_ledger_entries_written_total", "Entries this process has committed.", func(s ledger.Stats) float64 {
+	written("signalbox_ledger_entries_written_total", "Entries this process has committed.", func(s ledger.Stats) float64 {
 		return float64(s.Entries)
 	})
-	ledgerCounter("signalbox_ledger_batches_total", "Transactions this process has committed.", func(s ledger.Stats) float64 {
+	written("signalbox_ledger_batches_total", "Transactions this process has committed.", func(s ledger.Stats) float64 {
 		return float64(s.Batches)
 	})
-	ledgerCounter("signalbox_ledger_commit_seconds_total", "Time spent committing.", func(s ledger.Stats) float64 {
+	written("signalbox_ledger_commit_seconds_total", "Time spent committing.", func(s ledger.Stats) float64 {
 		return s.CommitSeconds
 	})
 	gauge := func(name, help string, read func() float64) {

@@ -71,9 +71,10 @@ func FuzzParse(f *testing.F) {
 		if len(all) == 0 {
 			return
 		}
-		if c := all[0]; len(all) != 1 || c.Model != first.Model || (c.InputTokens != first.InputTokens || c.OutputTokens != first.OutputTokens ||
-			c.CostNano != first.CostNano || c.Completed+c.Failed+c.Interrupted != 1 ||
-			(c.Failed == 1) != (first.Status == Failed)) {
+		if c := all[0]; len(all) != 1 || c.Model != first.Model ||
+			(c.InputTokens != first.InputTokens || c.OutputTokens != first.OutputTokens ||
+				c.CostNano != first.CostNano || c.Completed+c.Failed+c.Interrupted != 1 ||
+				(c.Failed == 1) != (first.Status == Failed)) {
 			t.Errorf("%+v is counted as %+v", first, c)
 		}
 	})

@@ -50,8 +50,8 @@ func newChart(id, title string, days []string, format func(float64) string, all 
 // newHours draws the series of some hours.
 func newHours(id, title string, hours []string, format func(float64) string, all ...series) chart {
 	return drawChart(chart{
-		ID: id, Title: title, Series: all, Days: hours, Axis: "hour", Span: fmt.Sprintf("%d hours", len(hours)), format: format,
-		label: hourName,
+		ID: id, Title: title, Series: all, Days: hours, Axis: "hour", Span: fmt.Sprintf("%d hours", len(hours)),
+		format: format, label: hourName,
 	})
 }
 

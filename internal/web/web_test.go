@@ -171,7 +171,8 @@ func TestBarsAreTheWhole(t *testing.T) {
 
 func TestMoneyHasItsCents(t *testing.T) {
 	for usd, want := range map[float64]string{
-		0: "$0.00", 0.0012: "$0.0012", 1.005: "$1.00", 9999.99: "$9999.99", 12345.678: "$12,345.68", 1e6 + 0.05: "$1,000,000.05",
+		0: "$0.00", 0.0012: "$0.0012", 1.005: "$1.00", 9999.99: "$9999.99", 12345.678: "$12,345.68",
+		1e6 + 0.05: "$1,000,000.05",
 	} {
 		if got := money(usd); got != want {
 			t.Errorf("%f is %s, want %s", usd, got, want)
