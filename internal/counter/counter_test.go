@@ -10,11 +10,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"signalbox/internal/clock"
 	"signalbox/internal/counter"
 	"signalbox/internal/gate"
-	"signalbox/internal/gate/gatetest"
 	"signalbox/internal/ledger"
 	"signalbox/internal/ledger/ledgertest"
+	"signalbox/internal/passkey"
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/testbed"
@@ -41,8 +42,13 @@ func readThing(e *ledger.Entry) ([]counter.Count, error) {
 
 func start(t testing.TB, address string, look time.Duration) *node {
 	t.Helper()
-	n := &node{core: ledgertest.Open(t, address, nil, append(gatetest.Parts(),
-		ledgertest.Part{Migrations: counter.Migrations, Projection: counter.Projection()}))}
+	n := &node{core: ledgertest.Open(t, address, nil, []ledgertest.Part{
+		{Migrations: clock.Migrations, Projection: clock.Projection()},
+		{Migrations: roster.Migrations, Projection: roster.Projection()},
+		{Migrations: passkey.Migrations, Projection: passkey.Projection()},
+		{Migrations: gate.Migrations, Projection: gate.Projection()},
+		{Migrations: counter.Migrations, Projection: counter.Projection()},
+	})}
 	log := slog.New(slog.NewTextHandler(&n.log, nil))
 	r := roster.New(roster.Options{
 		DB: n.core.DB, Ledger: n.core.Ledger, Now: time.Now, Log: log,
