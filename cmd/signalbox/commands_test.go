@@ -259,6 +259,8 @@ var instead = map[string]string{
 		"--note 'The same for both'",
 	"signalbox gates verify gate_01… --export ledger.export": "signalbox ledger export --out ledger.export && " +
 		"signalbox gates verify --export ledger.export",
+	"signalbox run %s --budget-usd 2 PROMPT": "signalbox run --help",
+
 	"signalbox hook install NAME": "signalbox hook install codex",
 	"signalbox hook install %s":   "signalbox hook install codex",
 	"signalbox hook install %v":   "signalbox hook install codex",

@@ -64,7 +64,7 @@ func noBudget(e *engine.Engine) error {
 			"engine a budget holds.", e.Name, e.Late()).About("budget")
 	}
 	return fault.New(fault.InvalidRequest, "%s cannot be held to a budget here: it %s, and its calls of models are not led through "+
-		"the model proxy. `signalbox run %s --budget-usd` does that, with an API key in %s or in the proxy's vault.",
+		"the model proxy. `signalbox run %s --budget-usd 2 PROMPT` does that, with an API key in %s or in the proxy's vault.",
 		e.Name, e.Late(), e.Name, e.Meter().Key).About("budget")
 }
 
