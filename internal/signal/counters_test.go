@@ -15,6 +15,7 @@ import (
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 	"signalbox/internal/roster"
+	"signalbox/internal/signal"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/testbed"
 )
@@ -261,6 +262,39 @@ func TestSumsStopAtTheLargestNumberAndGoOnCounting(t *testing.T) {
 		r := n.counted()
 		if r.Total.Runs.Completed != 12 || r.Total.CostUSD < 4e9 || r.Total.InputTokens != 12*(1<<53-1) {
 			t.Errorf("%+v", r.Total)
+		}
+	})
+}
+
+// What the model proxy has counted of a run is shown beside what its signal says, and not added: not to the counters, and
+// not to what rules count. Of a run that the proxy has not seen, the signal is all there is.
+func TestWhatTheProxyHasCountedIsNotAddedAgain(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address)
+		n.count()
+		n.Apply("rules: [{name: spent, on: [signal], when: 'recent.cost(\"24h\") > 0.0', then: block, reason: Spent.}]")
+		proxied := signal.New(n.Core, signal.Options{Carried: func(_ context.Context, agentID, run string) (bool, error) {
+			return agentID == n.agent.ID && run != "alone", nil
+		}})
+		send := func(run string) signal.Received {
+			t.Helper()
+			got, err := proxied.Receive(t.Context(), n.agent, "", encode(payload("run_id", run)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got
+		}
+		send("a")
+		send("b")
+		r := n.counted()
+		if r.Total.Runs.Completed != 2 || r.Total.CostUSD != 0 || r.Total.InputTokens+r.Total.OutputTokens != 0 {
+			t.Errorf("%+v", r.Total)
+		}
+		if got := send("alone"); got.Status == gate.Rejected {
+			t.Errorf("%+v", got)
+		}
+		if got := send("c"); got.Status != gate.Rejected || n.counted().Total.CostUSD == 0 {
+			t.Errorf("%+v", got)
 		}
 	})
 }
