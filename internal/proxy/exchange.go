@@ -78,6 +78,11 @@ func (x *exchange) carry() error {
 			"The proxy does not carry %s %.200q. It has messages, batches, models, files and skills of Anthropic, and chat "+
 				"completions, responses, batches, models, embeddings, moderations and files of OpenAI.", x.r.Method, x.path)
 	}
+	select {
+	case <-x.p.loaded: // a server that has just started would not know keys and approvals
+	case <-x.r.Context().Done():
+		return errGone
+	}
 	var err error
 	if x.caller, err = x.p.identify(x.r.Context(), x.header, x.provider, inPath); err != nil {
 		return err

@@ -406,6 +406,7 @@ func TestCallsOfTheRealSDKsOutliveARestart(t *testing.T) {
 	f.node = nil
 	f.mu.Unlock()
 	f.stop()
+	testbed.Until(t, "the calls to end", func() bool { return n.serving.Load() == 0 })
 	n.stop()
 	n.DB.Close()
 	again := restart(t, address, n.key, n.operator)

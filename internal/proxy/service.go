@@ -68,6 +68,8 @@ type Proxy struct {
 	vault     *vault.Vault
 	meter     *meter.Meter
 	looked    atomic.Pointer[[]*rules] // see look
+	loaded    chan struct{}            // closed when keys and approvals are in memory; calls wait for it
+	once      sync.Once                // closes it
 
 	// mu guards everything below. Each map follows the ledger and can be read again from it
 	// (load), except announced and given, which are about calls of this process.
@@ -101,7 +103,7 @@ func New(core protocol.Core, o Options) (*Proxy, error) {
 		}
 	}
 	p := &Proxy{
-		Options: o, core: core, upstreams: map[string]*url.URL{},
+		Options: o, loaded: make(chan struct{}), core: core, upstreams: map[string]*url.URL{},
 		settings: map[string]Settings{}, owners: map[string]binding{}, approvals: map[string]*gate.Approval{},
 		awaited: map[string]awaited{}, given: map[string]given{}, silent: map[string]time.Time{},
 		threads: map[string]knownThread{}, announced: map[string]chan struct{}{},
@@ -199,7 +201,10 @@ func (p *Proxy) load(ctx context.Context) error {
 	if err := p.loadApprovals(ctx); err != nil {
 		return err
 	}
-	return p.loadAwaited(ctx)
+	if err = p.loadAwaited(ctx); err == nil {
+		p.once.Do(func() { close(p.loaded) })
+	}
+	return err
 }
 
 // follow updates what is in memory from an entry, of this node or another. Settings and approvals of
