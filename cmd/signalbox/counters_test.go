@@ -183,7 +183,8 @@ func (m *mixture) run() {
 	var events []string
 	in, out, nanos := int64(0), int64(0), int64(0)
 	event := func(text string) {
-		in, out, nanos = in+int64(m.random.IntN(900)), out+int64(m.random.IntN(90)), nanos+int64(m.random.IntN(1e6))*1000
+		in, out = in+int64(m.random.IntN(900)), out+int64(m.random.IntN(90))
+		nanos += 1e7 + int64(m.random.IntN(1e6))*1000 // more than the tokens cost by the table, of which the more counts
 		events = append(events, fmt.Sprintf(`{"event":%s,"usage":{"tokens":{"input":%d,"output":%d,"cache_read":0,`+
 			`"cache_write":0,"reasoning":0},"cost_usd":%d.%09d,"model":"claude-opus-4-6","source":"amp"}}`, text, in, out, nanos/1e9, nanos%1e9))
 	}
