@@ -121,7 +121,7 @@ func (m *mixture) signal() {
 		mixtureAgents[who], m.runs, []string{"alpha", "beta"}[m.random.IntN(2)],
 		[]string{"completed", "failed"}[m.runs%2], summary,
 		[]string{"claude-sonnet-4-6", "own-model"}[m.random.IntN(2)], in, out, cost/1e6, cost%1e6))
-	if status/100 != 2 && !(summary == "spam" && status/100 == 4) {
+	if status/100 != 2 && (summary != "spam" || status/100 != 4) {
 		m.t.Fatalf("%d %s", status, answer)
 	}
 	m.want.tokens, m.want.signals = m.want.tokens+in+out, m.want.signals+cost*1000

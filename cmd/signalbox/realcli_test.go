@@ -1,12 +1,17 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"signalbox/internal/testbed"
@@ -191,5 +196,326 @@ func TestRealCLIsTakeOurFlags(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// meteredModel stands in for a provider that counts: each of its calls takes more than the one before, and it says
+// so. It calls a tool so often in each turn, and then ends it.
+type meteredModel struct {
+	url   string
+	steps int
+
+	mu    sync.Mutex
+	calls []map[string]int // what each call took, by the names of the API
+	keys  map[string]bool  // with which it was called
+	seen  []string         // secrets that were in the list of processes
+}
+
+// startMetered starts a provider for the time of the test.
+func startMetered(t *testing.T, steps int) *meteredModel {
+	t.Helper()
+	m := &meteredModel{steps: steps, keys: map[string]bool{}}
+	server := httptest.NewServer(m)
+	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	m.url = server.URL
+	return m
+}
+
+func (m *meteredModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	of := anthropic
+	if strings.HasSuffix(r.URL.Path, responses.path) {
+		of = responses
+	} else if !strings.HasSuffix(r.URL.Path, anthropic.path) {
+		http.NotFound(w, r)
+		return
+	}
+	var in struct {
+		Messages []struct {
+			Role    string
+			Content json.RawMessage
+		}
+		Input []struct{ Role, Type string }
+	}
+	if json.Unmarshal(body, &in) != nil {
+		http.Error(w, "what?", http.StatusBadRequest)
+		return
+	}
+	steps := 0 // since somebody asked for something
+	for _, one := range in.Messages {
+		steps++
+		if one.Role == "user" && !strings.Contains(string(one.Content), `"tool_result"`) {
+			steps = 0
+		}
+	}
+	steps /= 2 // a call and its result
+	for _, one := range in.Input {
+		if one.Type == "function_call" {
+			steps++
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.keys[r.Header.Get("Authorization")+r.Header.Get("X-Api-Key")] = true
+	m.seen = append(m.seen, secretsInArguments()...)
+	i := len(m.calls) + 1
+	say := turn{text: "It is done."}
+	var usage map[string]int
+	if len(m.calls) > 60 { // a run that nobody stops fails its test, and ends
+		steps = m.steps
+	}
+	if of.path == responses.path {
+		usage = map[string]int{"input_tokens": 1000 + i, "cached": 600 + i, "output_tokens": 50 + i}
+		if steps < m.steps {
+			say = turn{tool: "exec_command", input: map[string]any{"cmd": "true"}}
+		}
+	} else {
+		usage = map[string]int{
+			"input_tokens": 100 + i, "output_tokens": 20 + i, "cache_read_input_tokens": 1000 + i,
+			"cache_creation_input_tokens": 300 + i, "hour": 200 + i,
+		}
+		if steps < m.steps {
+			say = turn{tool: "Bash", input: map[string]any{"command": "true", "description": "Nothing"}}
+		}
+	}
+	m.calls = append(m.calls, usage)
+	w.Header().Set("Content-Type", "text/event-stream")
+	for _, e := range of.events(int64(i), say) {
+		data, _ := json.Marshal(withUsage(e, usage))
+		_, _ = fmt.Fprintf(w, "event: %s\ndata: %s\n\n", e["type"], data)
+	}
+}
+
+// withUsage puts what a call took in place of what the events of all stand-ins say.
+func withUsage(e map[string]any, usage map[string]int) map[string]any {
+	whole := map[string]any{"input_tokens": usage["input_tokens"], "output_tokens": usage["output_tokens"]}
+	if cached, ok := usage["cached"]; ok {
+		whole["total_tokens"] = usage["input_tokens"] + usage["output_tokens"]
+		whole["input_tokens_details"] = map[string]any{"cached_tokens": cached}
+		whole["output_tokens_details"] = map[string]any{"reasoning_tokens": 10}
+	} else {
+		whole["cache_read_input_tokens"] = usage["cache_read_input_tokens"]
+		whole["cache_creation_input_tokens"] = usage["cache_creation_input_tokens"]
+		whole["cache_creation"] = map[string]any{
+			"ephemeral_1h_input_tokens": usage["hour"], "ephemeral_5m_input_tokens": usage["cache_creation_input_tokens"] - usage["hour"],
+		}
+	}
+	switch e["type"] {
+	case "response.completed":
+		e["response"].(map[string]any)["usage"] = whole
+	case "message_delta":
+		e["usage"] = whole
+	case "message_start": // a model has not counted yet what it is about to write
+		begun := map[string]any{}
+		for name, n := range whole {
+			begun[name] = n
+		}
+		begun["output_tokens"] = 1
+		e["message"].(map[string]any)["usage"] = begun
+	}
+	return e
+}
+
+// secretsInArguments are arguments of metered CLIs with a key in them, which everybody on the machine could see.
+func secretsInArguments() (found []string) {
+	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, name := range all {
+		text, _ := os.ReadFile(name)
+		for _, secret := range []string{"sk-metered", "rs-amp-"} {
+			if strings.Contains(string(text), "model_providers.") && strings.Contains(string(text), secret) {
+				found = append(found, strings.ReplaceAll(string(text), "\x00", " "))
+			}
+		}
+	}
+	return found
+}
+
+// took is what the calls from one on took: tokens, and dollars by the prices of input, output, tokens from a cache,
+// and written to one for minutes and for an hour, for a million.
+func (m *meteredModel) took(from int, prices [5]float64) (tokens int64, usd float64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range m.calls[from:] {
+		kinds := [5]int{
+			c["input_tokens"] - c["cached"], c["output_tokens"], c["cached"] + c["cache_read_input_tokens"],
+			c["cache_creation_input_tokens"] - c["hour"], c["hour"],
+		}
+		for i, n := range kinds {
+			tokens += int64(n)
+			usd += float64(n) * prices[i] / 1e6
+		}
+	}
+	return tokens, usd
+}
+
+// shownRun is a run as GET /runs shows it.
+type shownRun struct {
+	ID, Status, Stop, Metered, Resume string
+	Tokens, Calls                     int64
+	CostUSD                           float64 `json:"cost_usd"`
+	Said                              *struct {
+		Tokens int64
+		USD    float64
+	}
+}
+
+// newestRun is the newest run, once it has ended and so many of its tokens are counted.
+func (p *process) newestRun(t *testing.T, tokens int64) (r shownRun) {
+	t.Helper()
+	testbed.Until(t, fmt.Sprintf("a run with %d tokens", tokens), func() bool {
+		var page struct{ Runs []shownRun }
+		p.get("/runs?limit=1", &page)
+		r = page.Runs[0]
+		return r.Status != "running" && r.Tokens >= tokens
+	})
+	return r
+}
+
+// TestTheRealCodexStopsWithinOneCallOfItsBudget: its model would go on for ever, and codex says only at the end of
+// the turn what it has used.
+func TestTheRealCodexStopsWithinOneCallOfItsBudget(t *testing.T) {
+	t.Parallel()
+	command, dir := npmProgram(t, "codex"), t.TempDir()
+	m := startMetered(t, math.MaxInt)
+	configure(t, dir, "runs: {codex: {command: "+command+", dangerously_allow_all: true}}\n"+
+		"proxy: {openai: {upstream: "+m.url+"}}\n")
+	p := up(t, dir)
+	start := func(env string, args ...string) (int, string) {
+		cmd := exec.CommandContext(t.Context(), binary, append(append([]string{
+			"run", "codex", "--data", dir, "--cwd", t.TempDir(),
+			"--model", "gpt-5.4",
+		}, args...), "--", "go on")...)
+		cmd.Env = append(cleanEnv(), "HOME="+t.TempDir(), "NO_PROXY=*", "OPENAI_API_KEY="+env)
+		out, _ := cmd.CombinedOutput()
+		return cmd.ProcessState.ExitCode(), string(out)
+	}
+	// Without a key of an API, nobody could count.
+	if code, out := start("", "--budget-tokens", "1000"); code != 1 || !strings.Contains(out, "There is none: set OPENAI_API_KEY") {
+		t.Errorf("without a key: %d %s", code, out)
+	}
+	var none struct{ Runs []shownRun }
+	p.get("/runs", &none)
+	if len(none.Runs) != 0 || len(m.calls) != 0 {
+		t.Fatalf("a run that was refused is recorded, or has called its model %d times", len(m.calls))
+	}
+	gpt := [5]float64{2.5, 15, 0.25, 0, 0}
+	before := 0
+	for _, c := range []struct {
+		what, key string
+		args      []string
+		calls     int
+	}{
+		{"tokens, with a key of its own", "sk-metered-own", []string{"--budget-tokens", "2000"}, 2},
+		{"dollars, with the key of the vault", "", []string{"--budget-usd", "0.002"}, 2},
+	} {
+		if c.key == "" {
+			key := filepath.Join(t.TempDir(), "key")
+			if err := os.WriteFile(key, []byte("sk-metered-vault\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			in, err := os.Open(key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			set := exec.CommandContext(t.Context(), binary, "proxy", "key", "set", "openai", "--data", dir)
+			set.Stdin, set.Env = in, cleanEnv()
+			if out, err := set.CombinedOutput(); err != nil {
+				t.Fatalf("%v %s", err, out)
+			}
+		}
+		code, out := start(c.key, c.args...)
+		tokens, usd := m.took(before, gpt)
+		r := p.newestRun(t, tokens)
+		if code != 3 || len(m.calls)-before != c.calls || !strings.Contains(r.Stop, "and its budget is") {
+			t.Errorf("%s: exit %d after %d calls, %+v\n%s", c.what, code, len(m.calls)-before, r, out)
+		}
+		if r.Metered != "proxy" || r.Tokens != tokens || math.Abs(r.CostUSD-usd) > usd/100 || r.Calls != int64(c.calls) {
+			t.Errorf("%s: %+v, want %d tokens, $%f", c.what, r, tokens, usd)
+		}
+		before = len(m.calls)
+	}
+	for key := range m.keys {
+		if key != "Bearer sk-metered-own" && key != "Bearer sk-metered-vault" {
+			t.Errorf("the provider was called with %q", key)
+		}
+	}
+	if len(m.seen) > 0 {
+		t.Errorf("a key is in the list of processes: %s", m.seen[0])
+	}
+}
+
+// TestTheRealClaudeCodeIsCountedOnceOverThreeResumes, though its newest version reports the sum of the session each
+// time.
+func TestTheRealClaudeCodeIsCountedOnceOverThreeResumes(t *testing.T) {
+	t.Parallel()
+	p, start := realClaude(t, "signalbox-test-newest/claude")
+	m, work, session := startMetered(t, 1), t.TempDir(), ""
+	sonnet := [5]float64{3, 15, 0.3, 3.75, 6}
+	for i := range 4 {
+		before := len(m.calls)
+		args := []string{"--model", "claude-sonnet-4-5"}
+		if session != "" {
+			args = append(args, "--resume", session)
+		}
+		cmd := start(m.url, work, append(args, "--", "go on")...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v %s", err, out)
+		}
+		tokens, usd := m.took(before, sonnet)
+		r := p.newestRun(t, 1)
+		if r.Tokens != tokens || math.Abs(r.CostUSD-usd) > usd/100 || tokens == 0 {
+			t.Errorf("run %d: %+v; by hand %d tokens, $%f", i, r, tokens, usd)
+		}
+		session = r.Resume
+	}
+}
+
+// TestTheRealClaudeCodeStopsWithinOneCallOfItsBudget: by itself at the dollars, by us at the tokens. What it cost until then
+// stays counted.
+func TestTheRealClaudeCodeStopsWithinOneCallOfItsBudget(t *testing.T) {
+	t.Parallel()
+	p, start := realClaude(t, "signalbox-test-newest/claude")
+	m, sonnet := startMetered(t, math.MaxInt), [5]float64{3, 15, 0.3, 3.75, 6}
+	for _, budget := range [][]string{{"--budget-usd", "0.004"}, {"--budget-tokens", "2000"}} {
+		before := len(m.calls)
+		cmd := start(m.url, t.TempDir(), append(budget, "--model", "claude-sonnet-4-5", "--", "go on")...)
+		out, _ := cmd.CombinedOutput()
+		m.mu.Lock()
+		calls := len(m.calls) - before
+		m.mu.Unlock()
+		// The second call exceeds the budget; one more may be under way.
+		tokens, usd := m.took(before, sonnet)
+		r := p.newestRun(t, 1)
+		if calls < 2 || calls > 3 || cmd.ProcessState.ExitCode() == 0 || r.Tokens > tokens || r.Tokens < tokens*3/5 ||
+			r.CostUSD > usd+1e-9 || r.CostUSD < usd*3/5 || r.Calls < 2 {
+			t.Errorf("%v: %d calls, %+v; by hand %d tokens, $%f\n%s", budget, calls, r, tokens, usd, out)
+		}
+	}
+}
+
+// TestTheRealClaudeCodeBehindTheProxyIsCountedOnce: its calls are counted by the proxy, and what it says is shown
+// beside.
+func TestTheRealClaudeCodeBehindTheProxyIsCountedOnce(t *testing.T) {
+	t.Parallel()
+	command, dir, m := npmProgram(t, "signalbox-test-newest/claude"), t.TempDir(), startMetered(t, 1)
+	configure(t, dir, "runs: {claude: {command: "+command+"}}\nproxy: {anthropic: {upstream: "+m.url+"}}\n")
+	p := up(t, dir)
+	var added struct{ Keys struct{ Signal string } }
+	if err := json.Unmarshal([]byte(mustRun(t, dir, "agents", "add", "coder", "--json")), &added); err != nil || added.Keys.Signal == "" {
+		t.Fatal(err, added)
+	}
+	cmd := exec.CommandContext(t.Context(), binary, "run", "claude", "--data", dir, "--cwd", t.TempDir(), "--model",
+		"claude-sonnet-4-5", "--budget-usd", "1", "--", "go on")
+	cmd.Env = append(cleanEnv(), "HOME="+t.TempDir(), "NO_PROXY=*", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1",
+		"ANTHROPIC_BASE_URL="+p.url+"/v1/proxy/a/"+added.Keys.Signal, "ANTHROPIC_API_KEY=sk-metered-own")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	tokens, usd := m.took(0, [5]float64{3, 15, 0.3, 3.75, 6})
+	r := p.newestRun(t, tokens)
+	// The proxy of this branch may not know yet how long a cache is kept; the CLI does.
+	if r.Metered != "proxy" || r.Tokens != tokens || r.Calls != int64(len(m.calls)) || r.Said == nil || r.Said.Tokens != tokens ||
+		math.Abs(r.Said.USD-usd) > usd/100 {
+		t.Errorf("%+v, %+v; by hand %d tokens, $%f", r, r.Said, tokens, usd)
 	}
 }

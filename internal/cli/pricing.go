@@ -143,7 +143,7 @@ func newPricingSet(a *command.App) *command.Command {
 			return err
 		}
 		p := now.Price
-		if now.Match != price.Exact && !(args[0] == price.Any && now.Match == price.Unpriced) {
+		if now.Match != price.Exact && (args[0] != price.Any || now.Match != price.Unpriced) {
 			p = price.Price{Model: args[0]}
 			if !c.Flags().Changed("input") || !c.Flags().Changed("output") {
 				return command.Usage("%s has no price yet. Give --input and --output, in dollars for a million tokens.", args[0])

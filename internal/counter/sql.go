@@ -5,6 +5,30 @@ import (
 	"signalbox/internal/store"
 )
 
+// countColumns are what is counted, the same for every way to tell it apart. It is part of a step that has landed.
+const countColumns = `  completed {bigint} NOT NULL,
+  failed {bigint} NOT NULL,
+  interrupted {bigint} NOT NULL,
+  calls {bigint} NOT NULL,
+  calls_estimated {bigint} NOT NULL,
+  input_tokens {bigint} NOT NULL,
+  output_tokens {bigint} NOT NULL,
+  cache_read_tokens {bigint} NOT NULL,
+  cache_write_tokens {bigint} NOT NULL,
+  cost_nano {bigint} NOT NULL,
+  cost_verified {bigint} NOT NULL,
+  cost_under {bigint} NOT NULL,
+  cost_over {bigint} NOT NULL,
+  cost_unknown {bigint} NOT NULL,
+  cost_zero {bigint} NOT NULL,
+  gates_opened {bigint} NOT NULL,
+  gates_approved {bigint} NOT NULL,
+  gates_rejected {bigint} NOT NULL,
+  gates_expired {bigint} NOT NULL,
+  gates_withdrawn {bigint} NOT NULL,
+  blocks {bigint} NOT NULL,
+`
+
 // Migrations make the tables. Those named counter_… are counted and can be counted again; hours and days come first
 // in their keys, since that is what is asked for. counter_hour is what was counted, as fine as it is told apart;
 // counter_sum are sums of it, written with it. The second step drops the counters by day and counts anew.
@@ -74,28 +98,7 @@ CREATE TABLE counter_hour (
   protocol {text} NOT NULL,
   model {text} NOT NULL,
   rule {text} NOT NULL,
-  completed {bigint} NOT NULL,
-  failed {bigint} NOT NULL,
-  interrupted {bigint} NOT NULL,
-  calls {bigint} NOT NULL,
-  calls_estimated {bigint} NOT NULL,
-  input_tokens {bigint} NOT NULL,
-  output_tokens {bigint} NOT NULL,
-  cache_read_tokens {bigint} NOT NULL,
-  cache_write_tokens {bigint} NOT NULL,
-  cost_nano {bigint} NOT NULL,
-  cost_verified {bigint} NOT NULL,
-  cost_under {bigint} NOT NULL,
-  cost_over {bigint} NOT NULL,
-  cost_unknown {bigint} NOT NULL,
-  cost_zero {bigint} NOT NULL,
-  gates_opened {bigint} NOT NULL,
-  gates_approved {bigint} NOT NULL,
-  gates_rejected {bigint} NOT NULL,
-  gates_expired {bigint} NOT NULL,
-  gates_withdrawn {bigint} NOT NULL,
-  blocks {bigint} NOT NULL,
-  PRIMARY KEY (hour, workspace, project, agent, protocol, model, rule)
+` + countColumns + `  PRIMARY KEY (hour, workspace, project, agent, protocol, model, rule)
 ) {keyed};
 CREATE INDEX counter_hour_agent ON counter_hour (agent, hour);
 
@@ -106,28 +109,7 @@ CREATE TABLE counter_sum (
   project {text} NOT NULL,
   protocol {text} NOT NULL,
   name {text} NOT NULL,
-  completed {bigint} NOT NULL,
-  failed {bigint} NOT NULL,
-  interrupted {bigint} NOT NULL,
-  calls {bigint} NOT NULL,
-  calls_estimated {bigint} NOT NULL,
-  input_tokens {bigint} NOT NULL,
-  output_tokens {bigint} NOT NULL,
-  cache_read_tokens {bigint} NOT NULL,
-  cache_write_tokens {bigint} NOT NULL,
-  cost_nano {bigint} NOT NULL,
-  cost_verified {bigint} NOT NULL,
-  cost_under {bigint} NOT NULL,
-  cost_over {bigint} NOT NULL,
-  cost_unknown {bigint} NOT NULL,
-  cost_zero {bigint} NOT NULL,
-  gates_opened {bigint} NOT NULL,
-  gates_approved {bigint} NOT NULL,
-  gates_rejected {bigint} NOT NULL,
-  gates_expired {bigint} NOT NULL,
-  gates_withdrawn {bigint} NOT NULL,
-  blocks {bigint} NOT NULL,
-  PRIMARY KEY (axis, day, workspace, project, protocol, name)
+` + countColumns + `  PRIMARY KEY (axis, day, workspace, project, protocol, name)
 ) {keyed};
 
 CREATE TABLE counter_decision (

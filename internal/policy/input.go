@@ -218,9 +218,10 @@ type Agent struct {
 	Suspended bool              `json:"suspended,omitempty"`
 }
 
-// Recent counts what the agent did in a window, and Counts are counters that were read before.
 type (
+	// Recent counts what the agent did in a window.
 	Recent = recent.Recent
+	// Counts are counters that were read before.
 	Counts = recent.Counts
 )
 

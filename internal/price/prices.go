@@ -157,7 +157,7 @@ func (p *Prices) read(ctx context.Context) (*inForce, error) {
 			return nil, err
 		}
 		var b set
-		if err = entries[i].Decode(&b); err != nil {
+		if err := entries[i].Decode(&b); err != nil {
 			return nil, err
 		}
 		if entries[i].Kind == kindApplied { // which was a whole table

@@ -52,7 +52,7 @@ func jobs(w http.ResponseWriter, r *http.Request) {
 	case "GET /v1/files/file-text/content":
 		_, _ = io.WriteString(w, "{\"custom_id\": 5}\nplain text\n")
 	default:
-		w.WriteHeader(404)
+		w.WriteHeader(http.StatusNotFound)
 	}
 }
 
@@ -87,7 +87,8 @@ func (n *node) due() (all []struct {
 	Requests               int
 	price.Usage
 	price.Cost
-}) {
+},
+) {
 	n.T.Helper()
 	for _, e := range n.Entries("proxy.due") {
 		all = append(all, struct {

@@ -36,12 +36,11 @@ func findEndpoint(provider, method, path string) (endpoint, bool) {
 	if len(parts) < 2 || parts[0] != "v1" {
 		return e, false
 	}
-	known := false
+	carry := e.openAI
 	if provider == Anthropic {
-		known = e.anthropic(method, parts[1:])
-	} else {
-		known = e.openAI(method, parts[1:])
+		carry = e.anthropic
 	}
+	known := carry(method, parts[1:])
 	e.readsOf(method, parts[1:])
 	return e, known
 }

@@ -132,13 +132,13 @@ func (t *tally) hold(r Reservation, of *Belongs, workspace string) {
 
 // release ends a reservation of an agent. One that is not known, or is another agent's, changes nothing; a tally of
 // what is not committed yet notes it for the one beside it.
-func (t *tally) release(id, agent string) {
-	h := t.held[id]
+func (t *tally) release(reserve, agent string) {
+	h := t.held[reserve]
 	switch {
 	case h != nil && h.agent == agent:
 		t.drop(h)
 	case h == nil && t.released != nil:
-		t.released[release{id, agent}] = true
+		t.released[release{reserve, agent}] = true
 	}
 }
 

@@ -316,7 +316,8 @@ func (t *tally) forget(now time.Time) {
 		}
 		delete(t.all, key)
 		if mine := (ofCounter{s.agent, key.i}); s.agent != "" {
-			if t.owners[mine]--; t.owners[mine] == 0 {
+			t.owners[mine]--
+			if t.owners[mine] == 0 {
 				delete(t.owners, mine)
 			}
 		}

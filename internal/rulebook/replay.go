@@ -246,7 +246,8 @@ func (r *replay) countsFor(d *Record) (counts, reserved policy.Counts) {
 		if !onRecord {
 			n, held = again.count(c.Count)
 		}
-		if counts.Set(c.What, c.Window, n); held > 0 {
+		counts.Set(c.What, c.Window, n)
+		if held > 0 {
 			reserved.Set(c.What, c.Window, held)
 		}
 	}

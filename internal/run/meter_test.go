@@ -164,7 +164,6 @@ func TestACLIThatCallsPastTheProxyIsStopped(t *testing.T) {
 	}
 }
 
-// TestADayIsUsedUpByMeteredRunsToo.
 func TestADayIsUsedUpByMeteredRunsToo(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address, metered, func(o *run.Options) { o.Daily = run.Budget{USD: 0.03} })
@@ -206,8 +205,11 @@ func TestBudgetsThatNobodyCanKeepAreRefused(t *testing.T) {
 		{"gemini by the server", run.Request{Engine: "gemini", Budget: tokens, Dir: dir}, "starts it only while a day has one"},
 		{"codex", run.Request{Engine: "codex", Budget: tokens, Recorded: true}, "not led through the model proxy"},
 		{"codex without one", run.Request{Engine: "codex", Recorded: true}, ""},
-		{"codex without a key", run.Request{Engine: "codex", Budget: tokens, Recorded: true, Metered: run.Proxy, MeterAgent: n.agent},
-			"There is none: set OPENAI_API_KEY"},
+		{
+			"codex without a key",
+			run.Request{Engine: "codex", Budget: tokens, Recorded: true, Metered: run.Proxy, MeterAgent: n.agent},
+			"There is none: set OPENAI_API_KEY",
+		},
 		{"codex as nobody", run.Request{Engine: "codex", Budget: tokens, Recorded: true, Metered: run.Proxy, Keyed: true}, "SIGNALBOX_KEY"},
 		{"codex as nobody that is known", run.Request{
 			Engine: "codex", Budget: tokens, Recorded: true, Metered: run.Proxy, Keyed: true, MeterAgent: "who",

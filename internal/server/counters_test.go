@@ -43,13 +43,13 @@ func wantParts(t testing.TB, r counter.Report) {
 			kinds[name] = append(kinds[name], one.Counts)
 		}
 	}
-	want := comparable(r.Total)
+	want := rounded(r.Total)
 	for kind, all := range kinds {
 		var sum counter.Sum
 		for _, one := range all {
 			sum = plus(sum, one)
 		}
-		if sum = comparable(sum); kind != "decks" && kind != "agents" { // others do not say what waits
+		if sum = rounded(sum); kind != "decks" && kind != "agents" { // others do not say what waits
 			sum.Gates.Waiting = want.Gates.Waiting
 		}
 		if diff := cmp.Diff(want, sum); diff != "" {
@@ -76,8 +76,8 @@ func plus(a, b counter.Sum) counter.Sum {
 	return a
 }
 
-// comparable is a sum with what can be added up: dollars to the billionth, and no median.
-func comparable(s counter.Sum) counter.Sum {
+// rounded is a sum with what can be added up: dollars to the billionth, and no median.
+func rounded(s counter.Sum) counter.Sum {
 	s.CostUSD, s.MedianSeconds = math.Round(s.CostUSD*1e9)/1e9, nil
 	return s
 }
@@ -148,7 +148,8 @@ func TestMetricsShowStrangersNoMoneyAndOthersTheirWorkspace(t *testing.T) {
 			{"a stranger", "", []string{"signalbox_ledger_head"}, []string{"signalbox_cost", "workspace=", "gates_waiting"}},
 			{"an agent", b.agentKey("curious", "default"), nil, []string{"signalbox_cost", "workspace="}},
 			{
-				"otto", otto.Token, []string{`signalbox_cost_dollars_total{model=`, `workspace="other"`},
+				"otto", otto.Token,
+				[]string{`signalbox_cost_dollars_total{model=`, `workspace="other"`},
 				[]string{`workspace="default"`},
 			},
 			{"the admin", b.token(), []string{`workspace="other"`, `workspace="default"`}, nil},
@@ -203,7 +204,7 @@ func TestCountersByEveryKindAndByHour(t *testing.T) {
 			var one counter.Report
 			b.ops(200, "GET /ops/counters?from="+h.Hour+"&to="+h.Hour, "", &one)
 			wantParts(t, one)
-			got, want := comparable(one.Total), comparable(h.Counts)
+			got, want := rounded(one.Total), rounded(h.Counts)
 			got.Gates.Waiting = 0 // it is said of no hour
 			if diff := cmp.Diff(want, got); diff != "" || len(one.Models) == 0 {
 				t.Errorf("%s: %s", h.Hour, diff)

@@ -165,7 +165,8 @@ func (s *Server) now(ctx context.Context) (n Now, err error) {
 	}
 	n.GatesWaiting, n.OldestSince, n.Today = today.Total.Gates.Waiting, today.OldestWaiting, today.Total
 	if err := s.core.Roster.EachPresence(ctx, wire.Scope(ctx), func(p roster.Presence) {
-		if n.Agents++; p.Online && !p.Suspended {
+		n.Agents++
+		if p.Online && !p.Suspended {
 			n.AgentsOnline++
 		}
 	}); err != nil {

@@ -29,7 +29,6 @@ import (
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/run"
-
 	"signalbox/internal/store"
 	"signalbox/internal/task"
 )

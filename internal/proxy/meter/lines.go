@@ -237,7 +237,8 @@ func (e *elements) read(p []byte) {
 			e.depth++
 		}
 		if e.depth >= inList {
-			if e.size++; e.size <= maxLine {
+			e.size++
+			if e.size <= maxLine {
 				e.element = append(e.element, c)
 			}
 		}

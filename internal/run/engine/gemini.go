@@ -101,7 +101,8 @@ func (g *geminiStream) complete(s *Stream, v value) {
 				models[string(name)] = t
 			}
 		})
-		if s.setTokens(models); s.usage.Tokens != t { // they are not all
+		s.setTokens(models)
+		if s.usage.Tokens != t { // they are not all
 			s.setTokens(map[string]Tokens{"": t})
 		}
 		did, _ := stats.get("tool_calls").integer()
