@@ -28,6 +28,7 @@ type API struct {
 	Limit  atomic.Bool  // the next call has to come again in a second
 	Forbid atomic.Value // the chat that the bot may not write to, a string
 	Asking atomic.Int64 // how many ask for updates at the moment
+	Asked  atomic.Int64 // how often somebody has
 	Crowd  atomic.Int64 // the most that ever did
 
 	t        testing.TB
@@ -88,6 +89,7 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request) {
 
 // poll answers when there is something, as Telegram does.
 func (a *API) poll(w http.ResponseWriter, r *http.Request) {
+	a.Asked.Add(1)
 	a.Crowd.Store(max(a.Crowd.Load(), a.Asking.Add(1)))
 	defer a.Asking.Add(-1)
 	select {
