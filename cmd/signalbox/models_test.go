@@ -89,12 +89,17 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	for _, e := range m.api.events(m.turns.Add(1), answer) {
-		if name, ok := e["type"]; ok {
-			_, _ = fmt.Fprintf(w, "event: %s\n", name)
-		}
-		data, _ := json.Marshal(e)
-		_, _ = fmt.Fprintf(w, "data: %s\n\n", data)
+		writeEvent(w, e)
 	}
+}
+
+// writeEvent writes a server-sent event.
+func writeEvent(w io.Writer, e map[string]any) {
+	if name, ok := e["type"]; ok {
+		_, _ = fmt.Fprintf(w, "event: %s\n", name)
+	}
+	data, _ := json.Marshal(e)
+	_, _ = fmt.Fprintf(w, "data: %s\n\n", data)
 }
 
 // sinceRole are the last messages of a conversation, after those of the model.

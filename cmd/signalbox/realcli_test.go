@@ -26,7 +26,7 @@ func npmProgram(t *testing.T, name string) string {
 		t.Fatal(err)
 	}
 	var out []byte
-	folders := []string{"signalbox-test-tools", "signalbox-test-clis"}
+	folders := []string{"signalbox-test-tools", "signalbox-test-clis", "signalbox-test-more"}
 	if folder, program, named := strings.Cut(name, "/"); named {
 		folders, name = []string{folder}, program
 	}
@@ -140,14 +140,9 @@ func TestTheRealClaudeCodeTakesOurFlags(t *testing.T) {
 }
 
 // TestRealCLIsTakeOurFlags, and what goes wrong without an account, a network or such a
-// session is said in one completed. Some of them are large, and are only tried where
-// somebody has them.
+// session is said in one completed.
 func TestRealCLIsTakeOurFlags(t *testing.T) {
 	t.Parallel()
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for engine, c := range map[string]struct {
 		env   []string
 		wants map[string][]string
@@ -173,15 +168,7 @@ func TestRealCLIsTakeOurFlags(t *testing.T) {
 	} {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			command := filepath.Join(cache, "signalbox-test-clis", "node_modules", ".bin", engine)
-			if exec.CommandContext(t.Context(), command, "--version").Run() != nil {
-				var err error
-				if command, err = exec.LookPath(engine); err != nil {
-					t.Skipf("%s is not installed; scripts/test-tools installs Amp, Codex and Gemini CLI where there is Node 20",
-						engine)
-				}
-			}
-			dir := t.TempDir()
+			command, dir := npmProgram(t, engine), t.TempDir()
 			configure(t, dir, "runs: {"+engine+": {command: "+command+"}}\n")
 			up(t, dir)
 			for want, args := range c.wants {
@@ -204,6 +191,8 @@ func TestRealCLIsTakeOurFlags(t *testing.T) {
 type meteredModel struct {
 	url   string
 	steps int
+	shell turn // how its CLI is told to run a command; that of Claude Code, or Codex, unless it is said
+	hours bool // its CLI has asked for caches that are kept for an hour
 
 	mu    sync.Mutex
 	calls []map[string]int // what each call took, by the names of the API
@@ -214,7 +203,7 @@ type meteredModel struct {
 // startMetered starts a provider for the time of the test.
 func startMetered(t *testing.T, steps int) *meteredModel {
 	t.Helper()
-	m := &meteredModel{steps: steps, keys: map[string]bool{}}
+	m := &meteredModel{steps: steps, keys: map[string]bool{}, hours: true}
 	server := httptest.NewServer(m)
 	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
 	m.url = server.URL
@@ -223,10 +212,13 @@ func startMetered(t *testing.T, steps int) *meteredModel {
 
 func (m *meteredModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
-	of := anthropic
-	if strings.HasSuffix(r.URL.Path, responses.path) {
-		of = responses
-	} else if !strings.HasSuffix(r.URL.Path, anthropic.path) {
+	of, ok := anthropic, false
+	for _, of = range []api{anthropic, responses, gemini} {
+		if ok = strings.HasSuffix(r.URL.Path, of.path); ok {
+			break
+		}
+	}
+	if !ok {
 		http.NotFound(w, r)
 		return
 	}
@@ -235,7 +227,11 @@ func (m *meteredModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			Role    string
 			Content json.RawMessage
 		}
-		Input []struct{ Role, Type string }
+		Input    []struct{ Role, Type string }
+		Contents []struct {
+			Role  string
+			Parts []struct{ FunctionResponse json.RawMessage }
+		}
 	}
 	if json.Unmarshal(body, &in) != nil {
 		http.Error(w, "what?", http.StatusBadRequest)
@@ -249,9 +245,18 @@ func (m *meteredModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	steps /= 2 // a call and its result
-	for _, one := range in.Input {
+	for i, one := range in.Input {
 		if one.Type == "function_call" {
 			steps++
+		} else if one.Role == "user" && i > 0 && in.Input[i-1].Role == "assistant" {
+			steps = 0
+		}
+	}
+	for _, one := range in.Contents {
+		if one.Role == "user" && len(one.Parts) > 0 && one.Parts[0].FunctionResponse != nil {
+			steps++
+		} else if one.Role == "user" {
+			steps = 0
 		}
 	}
 	m.mu.Lock()
@@ -264,25 +269,32 @@ func (m *meteredModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if len(m.calls) > 60 { // a run that nobody stops fails its test, and ends
 		steps = m.steps
 	}
-	if of.path == responses.path {
+	shell := m.shell
+	switch of.path {
+	case responses.path, gemini.path: // of which those from a cache are a part
 		usage = map[string]int{"input_tokens": 1000 + i, "cached": 600 + i, "output_tokens": 50 + i}
-		if steps < m.steps {
-			say = turn{tool: "exec_command", input: map[string]any{"cmd": "true"}}
+		if shell.tool == "" {
+			shell = turn{tool: "exec_command", input: map[string]any{"cmd": "true"}}
 		}
-	} else {
+	default:
 		usage = map[string]int{
 			"input_tokens": 100 + i, "output_tokens": 20 + i, "cache_read_input_tokens": 1000 + i,
-			"cache_creation_input_tokens": 300 + i, "hour": 200 + i,
+			"cache_creation_input_tokens": 300 + i,
 		}
-		if steps < m.steps {
-			say = turn{tool: "Bash", input: map[string]any{"command": "true", "description": "Nothing"}}
+		if m.hours {
+			usage["hour"] = 200 + i
 		}
+		if shell.tool == "" {
+			shell = turn{tool: "Bash", input: map[string]any{"command": "true", "description": "Nothing"}}
+		}
+	}
+	if steps < m.steps {
+		say = shell
 	}
 	m.calls = append(m.calls, usage)
 	w.Header().Set("Content-Type", "text/event-stream")
 	for _, e := range of.events(int64(i), say) {
-		data, _ := json.Marshal(withUsage(e, usage))
-		_, _ = fmt.Fprintf(w, "event: %s\ndata: %s\n\n", e["type"], data)
+		writeEvent(w, withUsage(e, usage))
 	}
 }
 
@@ -301,6 +313,13 @@ func withUsage(e map[string]any, usage map[string]int) map[string]any {
 		}
 	}
 	switch e["type"] {
+	case nil: // of Gemini, which thinks a little
+		const thought = 10
+		e["usageMetadata"] = map[string]any{
+			"promptTokenCount": usage["input_tokens"], "cachedContentTokenCount": usage["cached"],
+			"candidatesTokenCount": usage["output_tokens"] - thought, "thoughtsTokenCount": thought,
+			"totalTokenCount": usage["input_tokens"] + usage["output_tokens"],
+		}
 	case "response.completed":
 		e["response"].(map[string]any)["usage"] = whole
 	case "message_delta":
@@ -467,6 +486,91 @@ func TestTheRealClaudeCodeIsCountedOnceOverThreeResumes(t *testing.T) {
 			t.Errorf("run %d: %+v; by hand %d tokens, $%f", i, r, tokens, usd)
 		}
 		session = r.Resume
+	}
+}
+
+// TestRealCLIsAreCountedAsTheirProvidersCount, over three resumes of a session: not one token more or less, and the
+// dollars of a table by hand. Claude Code, whose versions differ, has a test of its own.
+func TestRealCLIsAreCountedAsTheirProvidersCount(t *testing.T) {
+	t.Parallel()
+	sonnet := [5]float64{3, 15, 0.3, 3.75, 6}
+	bash := turn{tool: "bash", input: map[string]any{"command": "true", "description": "Nothing"}}
+	for engine, c := range map[string]struct {
+		model  string
+		prices [5]float64
+		shell  turn
+		allow  bool // it may run commands only if it may do everything
+		env    func(url string) []string
+		file   string // of its home, and what stands in it
+		text   func(url string) string
+	}{
+		"codex": {
+			model: "gpt-5.4", prices: [5]float64{2.5, 15, 0.25, 0, 0}, allow: true,
+			env:  func(string) []string { return []string{"OPENAI_API_KEY=sk-metered"} },
+			file: ".codex/config.toml", text: func(url string) string {
+				return "model_provider = \"stand-in\"\n[model_providers.stand-in]\nname = \"Stand-in\"\nbase_url = \"" + url +
+					"/v1\"\nenv_key = \"OPENAI_API_KEY\"\nwire_api = \"responses\"\n"
+			},
+		},
+		"gemini": {
+			model: "gemini-2.5-flash", prices: [5]float64{0.3, 2.5, 0.03, 0, 0}, allow: true,
+			shell: turn{tool: "run_shell_command", input: map[string]any{"command": "true"}},
+			env: func(url string) []string {
+				return []string{"GOOGLE_GEMINI_BASE_URL=" + url, "GEMINI_API_KEY=none", "GEMINI_CLI_NO_RELAUNCH=true"}
+			},
+			file: ".gemini/settings.json", text: func(string) string {
+				return `{"security": {"auth": {"selectedType": "gemini-api-key"}}}`
+			},
+		},
+		"opencode": {
+			model: "anthropic/claude-sonnet-4-5", prices: sonnet, shell: bash,
+			env:  func(string) []string { return []string{"OPENCODE_DISABLE_MODELS_FETCH=true"} },
+			file: ".config/opencode/opencode.json", text: func(url string) string {
+				return `{"autoupdate": false, "provider": {"anthropic": {"options": {"baseURL": "` + url + `/v1", "apiKey": "none"}}}}`
+			},
+		},
+		"pi": {
+			model: "claude-sonnet-4-5", prices: sonnet, shell: bash,
+			env:  func(string) []string { return []string{"ANTHROPIC_API_KEY=none", "PI_OFFLINE=1"} },
+			file: ".pi/agent/models.json", text: func(url string) string {
+				return `{"providers": {"anthropic": {"baseUrl": "` + url + `"}}}`
+			},
+		},
+	} {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			command, dir, home, work, session := npmProgram(t, engine), t.TempDir(), t.TempDir(), t.TempDir(), ""
+			m := startMetered(t, 1)
+			m.shell, m.hours = c.shell, false
+			if c.text != nil {
+				file := filepath.Join(home, c.file)
+				if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(file, []byte(c.text(m.url)), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			configure(t, dir, fmt.Sprintf("runs: {%s: {command: %s, dangerously_allow_all: %v}}\n", engine, command, c.allow))
+			p := up(t, dir)
+			for i := range 4 {
+				before, args := len(m.calls), []string{"run", engine, "--data", dir, "--cwd", work, "--model", c.model}
+				if session != "" {
+					args = append(args, "--resume", session)
+				}
+				cmd := exec.CommandContext(t.Context(), binary, append(args, "--", "go on")...)
+				cmd.Env = append(append(cleanEnv(), "HOME="+home, "NO_PROXY=*"), c.env(m.url)...)
+				if out, err := cmd.CombinedOutput(); err != nil {
+					t.Fatalf("%v %s", err, out)
+				}
+				tokens, usd := m.took(before, c.prices)
+				r := p.newestRun(t, 1)
+				if calls := len(m.calls) - before; r.Tokens != tokens || math.Abs(r.CostUSD-usd) > usd/100 || calls != 2 {
+					t.Errorf("run %d: %d calls, %+v; by hand %d tokens, $%f", i, calls, r, tokens, usd)
+				}
+				session = r.Resume
+			}
+		})
 	}
 }
 

@@ -36,30 +36,40 @@ func readCounts(e *ledger.Entry) (reading rulebook.Reading, err error) {
 	return reading, nil
 }
 
-// countReported reads what one event adds, nothing if it adds nothing.
+// countReported reads what one event adds by model, nothing if it adds nothing. The end of a run is counted with the
+// model that the run names.
 func countReported(e *ledger.Entry) ([]counter.Count, error) {
 	var b reported
 	if err := e.Decode(&b); err != nil {
 		return nil, err
 	}
-	c := counter.Count{Protocol: Name, Model: b.Usage.Model}
+	all := counter.PerModel{Protocol: Name}
 	if b.Counts != nil {
-		c.Agent = b.Counts.Agent
+		all.Agent = b.Counts.Agent
 	}
-	c.CostNano = b.Spent.Nanos
-	c.InputTokens, c.OutputTokens = b.Spent.apart(b.Usage)
+	own := counter.Counts{}
+	if len(b.Spent.By) == 0 { // in entries of version 0.1
+		own.CostNano = b.Spent.Nanos
+		own.InputTokens, own.OutputTokens = b.Spent.apart(b.Usage)
+	}
+	for _, one := range b.Spent.By {
+		all.Of(one.Model, "").Add(&counter.Counts{
+			InputTokens: one.InputTokens(), OutputTokens: one.OutputTokens(), CacheRead: one.CacheRead,
+			CacheWrite: one.CacheWrite + one.CacheWrite1h, CostNano: one.Nanos,
+		})
+	}
 	if b.Unpriced {
-		c.CostUnknown = 1
+		own.CostUnknown = 1
 	}
 	switch b.Status {
 	case Done:
-		c.Completed = 1
+		own.Completed = 1
 	case Failed:
-		c.Failed = 1
+		own.Failed = 1
 	case Running, "":
 	}
-	if c.Counts == (counter.Counts{}) {
-		return nil, nil
+	if own != (counter.Counts{}) {
+		all.Of(b.Usage.Model, "").Add(&own)
 	}
-	return []counter.Count{c}, nil
+	return all.Counts(), nil
 }

@@ -303,7 +303,7 @@ func (s *Runs) append(tx *ledger.Tx, by reporter, run string, r row, from int64,
 		}
 		today.Tokens += body.Spent.Tokens
 		today.Nanos += body.Spent.Nanos
-		if acts := e.acts && by.actions; by.agent != "" && (acts || !body.Spent.isZero()) {
+		if acts := e.acts && by.actions; by.agent != "" && (acts || !body.Spent.isZero() || body.Status != "") {
 			body.Counts = &counted{Agent: by.agent, Session: r.thread}
 			if acts {
 				body.Counts.Actions = 1

@@ -3,9 +3,11 @@ package run_test
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -163,7 +165,26 @@ func (n *node) priceHaiku() {
 	}
 }
 
-// TestSubagentsAreCounted: they are not in the usage of the result, and partly not in the stream.
+// countedByModel are the tokens of a run that the counters have, by model.
+func (n *node) countedByModel(id string) map[string]int64 {
+	n.T.Helper()
+	tokens, readers := map[string]int64{}, run.Counters()
+	for _, e := range n.Entries(slices.Collect(maps.Keys(readers))...) {
+		if e.Subject != id {
+			continue
+		}
+		all, err := readers[e.Kind](&e)
+		if err != nil {
+			n.T.Fatal(err)
+		}
+		for _, one := range all {
+			tokens[one.Model] += one.InputTokens + one.OutputTokens
+		}
+	}
+	return tokens
+}
+
+// TestSubagentsAreCounted, with their own model: they are not in the usage of the result, and partly not in the stream.
 func TestSubagentsAreCounted(t *testing.T) {
 	n := start(t, storetest.SQLite(t))
 	n.priceHaiku()
@@ -179,13 +200,19 @@ func TestSubagentsAreCounted(t *testing.T) {
 		r := n.play("claude", "", recorded(t, c.version))
 		var tokens int64
 		var usd float64
+		byModel := n.countedByModel(r.ID)
 		for _, of := range []struct {
+			model  string
 			prices [5]float64
 			all    []int64
-		}{{sonnet, c.main}, {haiku, c.sub}} {
+		}{{"claude-sonnet-4-5", sonnet, c.main}, {"claude-haiku-4-5", haiku, c.sub}} {
 			for _, i := range of.all {
 				more, cost := byHand(of.prices, anthropicCall(i))
 				tokens, usd = tokens+more, usd+cost
+				byModel[of.model] -= more
+			}
+			if byModel[of.model] != 0 {
+				t.Errorf("%s: %d tokens of %s too many are counted", c.version, byModel[of.model], of.model)
 			}
 		}
 		wantUsed(t, c.version, r, tokens, usd)

@@ -62,7 +62,7 @@ func TestArgumentsOfTheOtherEngines(t *testing.T) {
 			false,
 			"--resume latest --output-format stream-json --model m --approval-mode x --skip-trust",
 		},
-		{"opencode", engine.Resume{}, false, "run --format json --model m --agent x"},
+		{"opencode", engine.Resume{}, false, "run --format json --title= --model m --agent x"},
 		{"opencode", engine.Resume{Value: "ses_1"}, true, "run --format json --session ses_1 --model m --agent x --auto"},
 		{"opencode", engine.Resume{Latest: true}, false, "run --format json --continue --model m --agent x"},
 		{"pi", engine.Resume{}, true, "--print --mode json --provider x --model m"},

@@ -20,9 +20,14 @@ func opencode() *Engine {
 }
 
 // opencodeArgs leave the prompt to standard input. Without --auto, opencode rejects
-// what needs permission.
+// what needs permission. The title of a new session is its prompt: for another opencode
+// calls a model, and does not say what that took.
 func opencodeArgs(j Job) []string {
-	return slices.Concat([]string{"run", "--format", "json"}, j.sessionOption([]string{"--continue"}, "--session"),
+	session := j.sessionOption([]string{"--continue"}, "--session")
+	if session == nil {
+		session = []string{"--title="}
+	}
+	return slices.Concat([]string{"run", "--format", "json"}, session,
 		option("--model", j.model()), option("--agent", j.Settings.Mode), j.allowAllOption("--auto"))
 }
 
