@@ -6,7 +6,10 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -207,4 +210,185 @@ var responses = api{
 			}},
 		}
 	},
+}
+
+// meteredModel stands in for a provider that counts: each of its calls takes more than the one before, and it says
+// so. It calls a tool so often in each turn, and then ends it.
+type meteredModel struct {
+	url   string
+	steps int
+	shell turn // how its CLI is told to run a command; that of Claude Code, or Codex, unless it is said
+	hours bool // its CLI has asked for caches that are kept for an hour
+
+	mu    sync.Mutex
+	calls []map[string]int // what each call took, by the names of the API
+	keys  map[string]bool  // with which it was called
+	seen  []string         // secrets that were in the list of processes
+}
+
+// startMetered starts a provider for the time of the test.
+func startMetered(t *testing.T, steps int) *meteredModel {
+	t.Helper()
+	m := &meteredModel{steps: steps, keys: map[string]bool{}, hours: true}
+	server := httptest.NewServer(m)
+	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	m.url = server.URL
+	return m
+}
+
+func (m *meteredModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body)
+	of, ok := anthropic, false
+	for _, of = range []api{anthropic, responses, gemini} {
+		if ok = strings.HasSuffix(r.URL.Path, of.path); ok {
+			break
+		}
+	}
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	var in struct {
+		Messages []struct {
+			Role    string
+			Content json.RawMessage
+		}
+		Input    []struct{ Role, Type string }
+		Contents []struct {
+			Role  string
+			Parts []struct{ FunctionResponse json.RawMessage }
+		}
+	}
+	if json.Unmarshal(body, &in) != nil {
+		http.Error(w, "what?", http.StatusBadRequest)
+		return
+	}
+	steps := 0 // since somebody asked for something
+	for _, one := range in.Messages {
+		steps++
+		if one.Role == "user" && !strings.Contains(string(one.Content), `"tool_result"`) {
+			steps = 0
+		}
+	}
+	steps /= 2 // a call and its result
+	for i, one := range in.Input {
+		if one.Type == "function_call" {
+			steps++
+		} else if one.Role == "user" && i > 0 && in.Input[i-1].Role == "assistant" {
+			steps = 0
+		}
+	}
+	for _, one := range in.Contents {
+		if one.Role == "user" && len(one.Parts) > 0 && one.Parts[0].FunctionResponse != nil {
+			steps++
+		} else if one.Role == "user" {
+			steps = 0
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.keys[r.Header.Get("Authorization")+r.Header.Get("X-Api-Key")] = true
+	m.seen = append(m.seen, secretsInArguments()...)
+	i := len(m.calls) + 1
+	say := turn{text: "It is done."}
+	var usage map[string]int
+	if len(m.calls) > 60 { // a run that nobody stops fails its test, and ends
+		steps = m.steps
+	}
+	shell := m.shell
+	switch of.path {
+	case responses.path, gemini.path: // of which those from a cache are a part
+		usage = map[string]int{"input_tokens": 1000 + i, "cached": 600 + i, "output_tokens": 50 + i}
+		if shell.tool == "" {
+			shell = turn{tool: "exec_command", input: map[string]any{"cmd": "true"}}
+		}
+	default:
+		usage = map[string]int{
+			"input_tokens": 100 + i, "output_tokens": 20 + i, "cache_read_input_tokens": 1000 + i,
+			"cache_creation_input_tokens": 300 + i,
+		}
+		if m.hours {
+			usage["hour"] = 200 + i
+		}
+		if shell.tool == "" {
+			shell = turn{tool: "Bash", input: map[string]any{"command": "true", "description": "Nothing"}}
+		}
+	}
+	if steps < m.steps {
+		say = shell
+	}
+	m.calls = append(m.calls, usage)
+	w.Header().Set("Content-Type", "text/event-stream")
+	for _, e := range of.events(int64(i), say) {
+		writeEvent(w, withUsage(e, usage))
+	}
+}
+
+// withUsage puts what a call took in place of what the events of all stand-ins say.
+func withUsage(e map[string]any, usage map[string]int) map[string]any {
+	whole := map[string]any{"input_tokens": usage["input_tokens"], "output_tokens": usage["output_tokens"]}
+	if cached, ok := usage["cached"]; ok {
+		whole["total_tokens"] = usage["input_tokens"] + usage["output_tokens"]
+		whole["input_tokens_details"] = map[string]any{"cached_tokens": cached}
+		whole["output_tokens_details"] = map[string]any{"reasoning_tokens": 10}
+	} else {
+		whole["cache_read_input_tokens"] = usage["cache_read_input_tokens"]
+		whole["cache_creation_input_tokens"] = usage["cache_creation_input_tokens"]
+		whole["cache_creation"] = map[string]any{
+			"ephemeral_1h_input_tokens": usage["hour"], "ephemeral_5m_input_tokens": usage["cache_creation_input_tokens"] - usage["hour"],
+		}
+	}
+	switch e["type"] {
+	case nil: // of Gemini, which thinks a little
+		const thought = 10
+		e["usageMetadata"] = map[string]any{
+			"promptTokenCount": usage["input_tokens"], "cachedContentTokenCount": usage["cached"],
+			"candidatesTokenCount": usage["output_tokens"] - thought, "thoughtsTokenCount": thought,
+			"totalTokenCount": usage["input_tokens"] + usage["output_tokens"],
+		}
+	case "response.completed":
+		e["response"].(map[string]any)["usage"] = whole
+	case "message_delta":
+		e["usage"] = whole
+	case "message_start": // a model has not counted yet what it is about to write
+		begun := map[string]any{}
+		for name, n := range whole {
+			begun[name] = n
+		}
+		begun["output_tokens"] = 1
+		e["message"].(map[string]any)["usage"] = begun
+	}
+	return e
+}
+
+// secretsInArguments are arguments of metered CLIs with a key in them, which everybody on the machine could see.
+func secretsInArguments() (found []string) {
+	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, name := range all {
+		text, _ := os.ReadFile(name)
+		for _, secret := range []string{"sk-metered", "rs-amp-"} {
+			if strings.Contains(string(text), "model_providers.") && strings.Contains(string(text), secret) {
+				found = append(found, strings.ReplaceAll(string(text), "\x00", " "))
+			}
+		}
+	}
+	return found
+}
+
+// took is what the calls from one on took: tokens, and dollars by the prices of input, output, tokens from a cache,
+// and written to one for minutes and for an hour, for a million.
+func (m *meteredModel) took(from int, prices [5]float64) (tokens int64, usd float64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range m.calls[from:] {
+		kinds := [5]int{
+			c["input_tokens"] - c["cached"], c["output_tokens"], c["cached"] + c["cache_read_input_tokens"],
+			c["cache_creation_input_tokens"] - c["hour"], c["hour"],
+		}
+		for i, n := range kinds {
+			tokens += int64(n)
+			usd += float64(n) * prices[i] / 1e6
+		}
+	}
+	return tokens, usd
 }

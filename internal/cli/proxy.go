@@ -11,6 +11,7 @@ import (
 	"signalbox/internal/cli/output"
 	"signalbox/internal/fault"
 	"signalbox/internal/proxy"
+	"signalbox/internal/roster"
 )
 
 // newProxyKey is the group `proxy key`. The server encrypts these keys with the key of
@@ -157,5 +158,5 @@ func keySum(a *command.App, file string) (string, error) {
 	if err != nil {
 		return "", fault.Wrap(err, fault.InvalidRequest, "Cannot read the key from %s.", file)
 	}
-	return proxy.KeySum(strings.TrimSpace(string(text))), nil
+	return roster.KeySum(strings.TrimSpace(string(text))), nil
 }

@@ -215,7 +215,7 @@ func TestABatchOfOpenAIIsCountedByItsFiles(t *testing.T) {
 	})
 }
 
-// A batch that failed takes nothing, and one whose results nobody fetches while they can be costs what it may have.
+// A batch that failed takes nothing, and one whose results nobody fetches in a day costs what it may have.
 func TestABatchThatNobodyFetchesIsCountedAtLast(t *testing.T) {
 	each(t, func(t *testing.T, n *node) {
 		n.provider.answers(jobs)
@@ -227,7 +227,7 @@ func TestABatchThatNobodyFetchesIsCountedAtLast(t *testing.T) {
 		if all := n.results(); len(all) != 0 {
 			t.Errorf("%+v", all)
 		}
-		n.Move(31 * 24 * time.Hour)
+		n.Move(27 * time.Hour)
 		testbed.Until(t, "the end", func() bool { return len(n.Entries("proxy.settled")) == 2 })
 		if all := n.results(); len(all) != 1 || !all[0].Estimated || all[0].Output != 3000 || all[0].Nanos == 0 {
 			t.Errorf("%+v", all)

@@ -56,7 +56,11 @@ func (p *Proxy) identify(ctx context.Context, header http.Header, provider, inPa
 			return c, refusal.NoKey(fault.New(fault.Unauthenticated,
 				"There is no key. Use a key of the agent, rs-amp-…, in place of the provider's."))
 		}
-		c.who, err = p.owner(ctx, theirs)
+		if c.who, err = p.KeyOwner(ctx, roster.KeySum(theirs)); c.who.ID == "" && err == nil {
+			err = refusal.Because(fault.New(fault.Unauthenticated,
+				"This key is registered to no agent here. Use a key of the agent, rs-amp-…, in its "+
+					"place, or in the base URL: /v1/proxy/a/rs-amp-…."), refusal.Cause{Reason: refusal.WrongKey})
+		}
 		return c, err
 	}
 	if c.who, err = p.core.Roster.Authenticate(ctx, ours); err != nil {
@@ -101,24 +105,18 @@ func keyIn(header http.Header, name string) string {
 	return strings.TrimSpace(value)
 }
 
-// owner is the agent that a provider's key is registered to. The agent is looked up by name each
-// time, so that suspending or removing it has effect at once; one that was removed and added
+// KeyOwner is the agent that the provider's key with a KeySum is registered to, nobody if it is to none. The agent is
+// looked up by name each time, so that suspending or removing it has effect at once; one that was removed and added
 // again under the same name has another id, and does not inherit the key.
-func (p *Proxy) owner(ctx context.Context, key string) (roster.Identity, error) {
+func (p *Proxy) KeyOwner(ctx context.Context, sum string) (who roster.Identity, err error) {
 	p.mu.RLock()
-	b, known := p.owners[KeySum(key)]
+	b, known := p.owners[sum]
 	p.mu.RUnlock()
 	if known {
-		who, err := p.core.Roster.Named(ctx, b.workspace, b.name)
-		if err == nil && who.ID == b.id {
-			return who, nil
-		}
-		if err != nil && !fault.Is(err, fault.NotFound) {
-			return who, err
-		}
+		who, err = p.core.Roster.Named(ctx, b.workspace, b.name)
 	}
-	return roster.Identity{},
-		refusal.Because(fault.New(fault.Unauthenticated,
-			"This key is registered to no agent here. Use a key of the agent, rs-amp-…, in its "+
-				"place, or in the base URL: /v1/proxy/a/rs-amp-…."), refusal.Cause{Reason: refusal.WrongKey})
+	if fault.Is(err, fault.NotFound) || who.ID != b.id {
+		return roster.Identity{}, nil
+	}
+	return who, err
 }

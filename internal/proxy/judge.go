@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"context"
-	"slices"
 
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
@@ -93,7 +92,7 @@ func (x *exchange) reserve(all []rulebook.Decision, choose func([]rulebook.Decis
 ) {
 	d, err := rulebook.Reserve(x.p.core.Ledger, all, func(all []rulebook.Decision) rulebook.Decision {
 		d := choose(all)
-		if slices.ContainsFunc(all, rulebook.Decision.Counted) { // it will be written
+		if rulebook.Counted(all) { // it will be written
 			d.Record.Event = x.cut(*d.Record.Event)
 		}
 		return d

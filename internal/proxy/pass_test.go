@@ -140,7 +140,7 @@ func TestTheAgentIsKnownInThreeWays(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := n.proxy.Configure(t.Context(), roster.Identity{}, a,
-			proxy.NewSettings{ProviderKeys: []string{proxy.KeySum("sk-registered")}}); err != nil {
+			proxy.NewSettings{ProviderKeys: []string{roster.KeySum("sk-registered")}}); err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range []struct {

@@ -85,12 +85,6 @@ func (in *NewSettings) check() (s Settings, err error) {
 	return s, nil
 }
 
-// KeySum is the SHA-256, in hex, by which a provider's key is registered to an agent.
-func KeySum(key string) string {
-	sum := sha256.Sum256([]byte(key))
-	return hex.EncodeToString(sum[:])
-}
-
 // ProviderKey is a key of the vault as it is listed: everything but the key.
 type ProviderKey struct {
 	Provider  string    `json:"provider"`

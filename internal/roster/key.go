@@ -1,6 +1,17 @@
 package roster
 
-import "signalbox/internal/fault"
+import (
+	"crypto/sha256"
+	"encoding/hex"
+
+	"signalbox/internal/fault"
+)
+
+// KeySum is the SHA-256, in hex, by which a provider's key is registered to an agent.
+func KeySum(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:])
+}
 
 // KeyKind says which protocol a key was made for. It decides the key's form and nothing else:
 // all keys of an agent authenticate the same agent, everywhere.

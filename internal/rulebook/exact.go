@@ -34,9 +34,16 @@ func (s *StaleError) Error() string {
 	return fmt.Sprintf("the rule %q decides now, since others were decided meanwhile", s.Decision.Rule)
 }
 
-// Counted reports whether a rule has looked at a counter, or the call is under a handoff, so that Recheck may come to
-// another end.
-func (d Decision) Counted() bool { return d.basis != nil }
+// Counted reports whether a rule has looked at a counter for any of the decisions, or a call is under a handoff, so that
+// Recheck may come to another end.
+func Counted(all []Decision) bool {
+	for i := range all {
+		if all[i].basis != nil {
+			return true
+		}
+	}
+	return false
+}
 
 // Recheck makes a decision exact. Call it in the transaction that records the decision, before anything is appended
 // for it, and append the record of the decision that it returns. The counters that rules read are counted again with
@@ -180,10 +187,13 @@ func (d Decision) Body(tx *ledger.Tx, encoded ledger.Body, encode func(Record) (
 func Reserve(l *ledger.Ledger, all []Decision, choose func([]Decision) Decision, entry func(Decision) ledger.Event) (
 	d Decision, err error,
 ) {
+	if !Counted(all) {
+		return choose(all), nil
+	}
 	all = slices.Clone(all)
 	err = Settle(all[0], func(Decision) error {
 		d = choose(all)
-		if !slices.ContainsFunc(all, Decision.Counted) {
+		if !Counted(all) { // any more
 			return nil
 		}
 		at, exact := 0, d

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -30,6 +31,18 @@ func (s *Runs) checkBudget(ctx context.Context, workspace string, n Request, b o
 		if key, b.Metered = s.launchMetered(e, limited && e.Late() != ""); b.Metered != "" {
 			own := os.Getenv(e.Meter().Key)
 			n.Keyed = own != "" && !engine.IsAgentKey(own)
+		}
+		if key != "" && !engine.IsAgentKey(key) {
+			key, n.MeterKey = "", roster.KeySum(key)
+		}
+	}
+	if n.MeterKey != "" && b.Metered != "" && s.KeyOwner != nil {
+		who, err := s.KeyOwner(ctx, n.MeterKey)
+		if err != nil {
+			return b, err
+		}
+		if n.MeterAgent = who.ID; who.ID == "" && (!limited || e.Late() == "") {
+			b.Metered = "" // the proxy will not carry its calls
 		}
 	}
 	if limited && e.Late() != "" && b.Metered == "" {
@@ -71,7 +84,7 @@ func noBudget(e *engine.Engine) error {
 // launchMetered finds out by whom a run is metered that the server starts: by the proxy if its environment leads there
 // already, with the key, or if it must be.
 func (s *Runs) launchMetered(e *engine.Engine, must bool) (key, by string) {
-	if key, led := e.Meter().Led(os.Getenv, s.Addresses...); led && engine.IsAgentKey(key) {
+	if key, led := e.Meter().Led(os.Getenv, s.Addresses...); led && key != "" {
 		return key, Proxy
 	}
 	if must && e.Meter() != nil {
@@ -121,6 +134,9 @@ type proxied struct {
 func (s *Runs) meterCalls(ctx context.Context, entries []ledger.Entry) error {
 	for i := range entries {
 		var b proxied
+		if !bytes.Contains(entries[i].Body, []byte(`"run":`)) {
+			continue // most calls are of no run
+		}
 		if entries[i].Body == nil || wire.UnmarshalPart(entries[i].Body, &b) != nil {
 			continue // erased, or of a version that we do not know
 		}

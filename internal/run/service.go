@@ -48,6 +48,8 @@ type Options struct {
 	AgentOf func(ctx context.Context, r Run) string
 	// Vault reports whether the model proxy has a key of a provider for a workspace. nil means that there is no proxy.
 	Vault func(ctx context.Context, workspace, provider string) bool
+	// KeyOwner is the agent that a provider's key stands for in the model proxy, by its roster.KeySum; nobody if for none.
+	KeyOwner func(ctx context.Context, sum string) (roster.Identity, error)
 	// Addresses are those under which this server can be reached, for the environment of runs that it starts.
 	Addresses []string
 	// HooksOf is the agent as which the hooks of a run ask that names an agent, or, with "", of one that the server

@@ -54,6 +54,9 @@ type Request struct {
 	// if absent.
 	Metered    string `json:"metered,omitempty"`
 	MeterAgent string `json:"meter_agent,omitempty"`
+	// MeterKey is the SHA-256, in hex, of the provider's key that stands for that agent in the proxy. The run is not
+	// metered if it stands for none.
+	MeterKey string `json:"meter_key,omitempty"`
 	// Keyed says that the caller has the provider's key. Without it, the proxy needs one in its vault.
 	Keyed bool `json:"keyed,omitempty"`
 	// Origin is where the run was asked for and is shown, such as telegram:-100:7. It

@@ -221,6 +221,7 @@ func (s *services) openRuns(core protocol.Core, config *Config) *run.Runs {
 				return k.Provider == provider && k.Readable && (k.Workspace == "" || k.Workspace == workspace)
 			})
 		},
+		KeyOwner:  func(ctx context.Context, sum string) (roster.Identity, error) { return s.proxy.KeyOwner(ctx, sum) },
 		Addresses: []string{core.BaseURL, "http://" + config.Listen},
 		HooksOf: func(ctx context.Context, workspace, named string) (roster.Identity, error) {
 			if named != "" && named != config.Harness.SocketAgent {

@@ -6,6 +6,7 @@ import (
 
 	"signalbox/internal/cli/api"
 	"signalbox/internal/fault"
+	"signalbox/internal/roster"
 	"signalbox/internal/run"
 	"signalbox/internal/run/engine"
 	"signalbox/internal/run/record"
@@ -28,15 +29,15 @@ func unkept(e *engine.Engine, b run.Budget, how string) error {
 	return nil
 }
 
-// led is the key with which the environment leads the engine's calls of models through the proxy of our server. It is
-// that of an agent; calls with another key are not known to be those of the run.
+// led is the key with which the environment leads the engine's calls of models through the proxy of our server: that
+// of an agent, or one of the provider that stands for an agent there.
 func (r *runner) led() (key string, ok bool) {
 	base, err := r.Address()
 	if err != nil {
 		return "", false
 	}
 	key, ok = r.spec.Engine.Meter().Led(os.Getenv, base)
-	return key, ok && engine.IsAgentKey(key)
+	return key, ok && key != ""
 }
 
 // askMetered asks that the proxy counts the calls of a run: if they go there anyway, and if a budget cannot be kept
@@ -46,7 +47,10 @@ func (r *runner) askMetered(ctx context.Context, cl *api.Client, n run.Request) 
 	if e.Meter() == nil {
 		return n
 	}
-	if key, ok := r.led(); ok {
+	if key, ok := r.led(); ok && !engine.IsAgentKey(key) {
+		n.Metered, n.MeterKey, n.Keyed = run.Proxy, roster.KeySum(key), true
+		return n
+	} else if ok {
 		var me task.Me
 		if cl.As(key).Call(ctx, api.Get("/amp/me"), &me) == nil {
 			n.Metered, n.MeterAgent, n.Keyed = run.Proxy, me.Agent, r.providerKey() != ""
@@ -84,7 +88,7 @@ func (r *runner) meter(ctx context.Context, stop context.CancelCauseFunc) (remov
 		return func() {}, nil
 	}
 	metering := record.Metering{Run: r.opened.ID, Provider: m.Provider, Key: r.providerKey(), Stop: stop}
-	if led {
+	if led && engine.IsAgentKey(key) {
 		metering.AgentKey = key
 	} else {
 		metering.Delegation = r.token()

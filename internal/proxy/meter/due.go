@@ -225,9 +225,13 @@ CREATE TABLE proxy_run (
 ) {strict};
 `
 
-// fetchable is how long providers keep the results of a batch, at the most. What nobody has fetched until then counts
-// as what it may have cost.
-const fetchable = 30 * 24 * time.Hour
+const (
+	// doneAfter is when a provider is done with a batch: it ends batches after a day. What a batch may cost is reserved
+	// until then, unless its results come before; what nobody has fetched then counts as what it may have cost.
+	doneAfter = 26 * time.Hour
+	// fetchable is how long providers keep the results, at the most.
+	fetchable = 30 * 24 * time.Hour
+)
 
 // Timers count what was due and has not been fetched.
 func Timers() map[string]clock.Handler {
@@ -254,7 +258,7 @@ func Apply() map[string]ledger.Apply {
 		kindDue: ledger.TryBody(func(tx *store.Tx, e *ledger.Entry, b *Due) error {
 			body, err := wire.Marshal(b)
 			if b.What != File {
-				clock.Set(tx, clock.Timer{Kind: kindDue, Subject: b.reserve(), Workspace: e.Workspace, Due: e.At.Add(fetchable)})
+				clock.Set(tx, clock.Timer{Kind: kindDue, Subject: b.reserve(), Workspace: e.Workspace, Due: e.At.Add(doneAfter)})
 			}
 			tx.Exec("DELETE FROM proxy_due WHERE at < $1", e.At.Add(-2*fetchable).UnixMicro())
 			tx.Exec("INSERT INTO proxy_due (provider, id, file, workspace, at, settled, body) VALUES ($1, $2, '', $3, $4, $5, $6) "+
@@ -275,10 +279,6 @@ func Apply() map[string]ledger.Apply {
 	}
 }
 
-// reservedFor is how long what a batch may cost counts for budgets, unless its results come before: providers end
-// batches after a day.
-const reservedFor = 26 * time.Hour
-
 // belongs is whose it is.
 func (d *Due) belongs() rulebook.Belongs {
 	return rulebook.Belongs{
@@ -294,7 +294,7 @@ func readDue(e *ledger.Entry) (r rulebook.Reading, err error) {
 	d, err := ledger.Read[Due](e)
 	if err == nil && d.What != File {
 		r.Facts = []rulebook.Fact{{Belongs: d.belongs(), Reserve: &rulebook.Reservation{
-			ID: d.reserve(), CostNano: d.Nanos, Tokens: d.Tokens(), Until: e.At.Add(reservedFor).UnixMicro(),
+			ID: d.reserve(), CostNano: d.Nanos, Tokens: d.Tokens(), Until: e.At.Add(doneAfter).UnixMicro(),
 		}}}
 	}
 	return r, err
