@@ -360,6 +360,39 @@ func TestTheFirstCallOfARunIsWrittenDownBeforeItIsSent(t *testing.T) {
 	})
 }
 
+// At 99 % of a budget that only looks at what was spent, one of a hundred calls at once passes, and is the last.
+func TestOneOfManyCallsAtOncePassesTheEndOfABudget(t *testing.T) {
+	each(t, func(t *testing.T, n *node) {
+		n.apply("  - {name: day, on: [prompt], when: 'recent.cost(\"24h\") >= 0.01', then: block, reason: Spent.}\n")
+		n.provider.json(strings.ReplaceAll(formCases[0].reply, "bash", "read"))
+		ask := func(i int) chan answer {
+			return n.begin("POST", messagesPath, strings.Replace(fmt.Sprintf(messageAsk, false), "Clean", fmt.Sprint(i), 1))
+		}
+		for i := range 11 { // of 0.0009 dollars each
+			if got := <-ask(i); got.status != http.StatusOK {
+				t.Fatalf("%+v", got)
+			}
+			n.called(i + 1)
+		}
+		var answers []chan answer
+		for i := range 100 {
+			answers = append(answers, ask(100+i))
+		}
+		passed := 0
+		for _, one := range answers {
+			if got := <-one; got.status == http.StatusOK {
+				passed++
+			} else if got.status != http.StatusForbidden && got.status != http.StatusTooManyRequests {
+				t.Errorf("%+v", got)
+			}
+		}
+		if passed != 1 || n.provider.calls() != 12 {
+			t.Errorf("%d of 100 passed, and the provider was called %d times", passed, n.provider.calls())
+		}
+		n.WantClean()
+	})
+}
+
 // Many calls at once do not pass a budget together: what each may cost is reserved until it is known.
 func TestCallsAtOnceDoNotPassABudget(t *testing.T) {
 	each(t, func(t *testing.T, n *node) {
