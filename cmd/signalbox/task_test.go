@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io/fs"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -207,7 +208,7 @@ func TestATaskFromATerminal(t *testing.T) {
 		t.Errorf("validate: %d %s", code, out)
 	}
 	if out := mustRun(t, p.dir, "conform", "task", "../../internal/task/amp/vectors"); !strings.Contains(out,
-		"135 passed, 0 failed") {
+		"138 passed, 0 failed") {
 		t.Errorf("conform: %s", out)
 	}
 	if out := mustRun(t, p.dir, "conform", "task", p.url); !strings.Contains(out, "skipped 15 cases") ||
@@ -243,7 +244,8 @@ func TestAWorkerWhoseCommandDiesEscalates(t *testing.T) {
 		t.Errorf("gates: %s", out)
 	}
 	mustRun(t, p.dir, "task", "resume", "T-2026-044")
-	mustRun(t, p.dir, "task", "instruct", "T-2026-044", "reassign", "--target", "executor")
+	mustRun(t, p.dir, "task", "instruct", "T-2026-044", "reassign", "--target", "executor", "--agent",
+		"executor-one")
 
 	ended := make(chan string, 1)
 	go func() {
@@ -264,6 +266,34 @@ func TestAWorkerWhoseCommandDiesEscalates(t *testing.T) {
 	if out := testbed.Receive(t, "the command's end", ended); !strings.Contains(out,
 		"stopped, the task is held (suspended)") {
 		t.Errorf("%s", out)
+	}
+}
+
+// TestAWorkerWhoseCommandDoesNotAnswerEscalates, and keeps what it wrote.
+func TestAWorkerWhoseCommandDoesNotAnswerEscalates(t *testing.T) {
+	t.Parallel()
+	p, keys := dispatchedTask(t)
+	kept := t.TempDir()
+	out := mustRun(t, p.dir, "task", "--key", keys["executor"], "work", "executor", "--once", "--output", kept,
+		"--", "sh", "-c", "cat >/dev/null; echo I have done nothing; echo at all >&2")
+	if !strings.Contains(out, "ended without an answer") {
+		t.Error(out)
+	}
+	var shown struct {
+		Status string `json:"task_status"`
+	}
+	if p.get("/amp/tasks/T-2026-044", &shown); shown.Status != "suspended" {
+		t.Errorf("%+v", shown)
+	}
+	if out := mustRun(t, p.dir, "gates", "ls", "--json"); !strings.Contains(out, "has not answered. at all") {
+		t.Errorf("gates: %s", out)
+	}
+	files, _ := filepath.Glob(filepath.Join(kept, "T-2026-044", "*.log"))
+	if len(files) != 1 {
+		t.Fatal(files)
+	}
+	if text, err := os.ReadFile(files[0]); err != nil || string(text) != "I have done nothing\nat all\n" {
+		t.Errorf("%q %v", text, err)
 	}
 }
 

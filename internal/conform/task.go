@@ -22,8 +22,8 @@ type TaskHost interface {
 	// MoveTo moves the case's clock on to so many seconds after its beginning, and does
 	// what is due by then. Time never goes back.
 	MoveTo(ctx context.Context, seconds int64) error
-	// Send sends a document as the one that it is from.
-	Send(ctx context.Context, kind amp.Kind, raw []byte) (TaskAnswer, error)
+	// Send sends a document with the key of a role, "" for the one that it says it is from.
+	Send(ctx context.Context, by amp.Role, kind amp.Kind, raw []byte) (TaskAnswer, error)
 	// Look returns the state of the case's task.
 	Look(ctx context.Context, taskID string) (TaskLook, error)
 	// Settle calls fn until it returns nil, as long as a host may take to do what is due.
@@ -59,6 +59,8 @@ type taskCase struct {
 	Errors   []amp.Problem `json:"errors"`
 	Warnings []amp.Problem `json:"warnings"`
 	Given    []taskStep    `json:"given"`
+	// Principal is the role whose key sends the document, where that is not the one that it says it is from.
+	Principal amp.Role `json:"principal"`
 	// Steps are those of a scenario.
 	Steps []taskStep `json:"steps"`
 	// Effect is what a refused document causes.
@@ -82,6 +84,7 @@ type taskStep struct {
 	Ack       wire.Raw `json:"ack"`
 	Admin     wire.Raw `json:"admin"`
 	Heartbeat wire.Raw `json:"heartbeat"`
+	Principal amp.Role `json:"principal"` // whose key sends it, where that is not the one that it says it is from
 	ResumeAll bool     `json:"resume_all"`
 	Tick      bool     `json:"tick"`
 
@@ -99,6 +102,7 @@ type taskStep struct {
 // report.
 func RunTasks(ctx context.Context, vectors fs.FS, host TaskHost) (report Report, err error) {
 	report.Cases = []Outcome{}
+	understood := false
 	for _, folder := range []string{"valid", "invalid", "scenarios"} {
 		names, err := fs.Glob(vectors, folder+"/*.json")
 		if err != nil {
@@ -112,9 +116,13 @@ func RunTasks(ctx context.Context, vectors fs.FS, host TaskHost) (report Report,
 			if err := ctx.Err(); err != nil {
 				return report, err
 			}
-			o := outcome(path.Join(folder, strings.TrimSuffix(path.Base(name), ".json")), runTaskCase(ctx, vectors, name, host))
-			report.add(o)
+			err := runTaskCase(ctx, vectors, name, host)
+			understood = understood || !errors.Is(err, errNothing)
+			report.add(outcome(path.Join(folder, strings.TrimSuffix(path.Base(name), ".json")), err))
 		}
+	}
+	if !understood && len(report.Cases) > 0 {
+		return report, errNothing
 	}
 	if len(report.Cases) == 0 {
 		return report, errors.New("there are no vectors: the folder should have the folders valid, invalid and scenarios")
@@ -139,6 +147,14 @@ func runTaskCase(ctx context.Context, vectors fs.FS, name string, host TaskHost)
 	if err := wire.UnmarshalPart(expected, &c); err != nil {
 		return fmt.Errorf("the expectation cannot be read: %w", err)
 	}
+	if scenario && len(c.Steps) == 0 || !scenario && c.Valid == nil && len(c.Errors) == 0 {
+		return errNothing
+	}
+	for _, role := range append([]amp.Role{c.Principal}, principals(c.Given, c.Steps)...) {
+		if role != "" && role != amp.Admin && !slices.Contains(amp.AgentRoles, role) {
+			return fmt.Errorf("the principal should be admin, coordinator, executor or reviewer, and is %.40q", role)
+		}
+	}
 	if err := host.Begin(ctx, c.Policy.RequirePlan); err != nil {
 		return err
 	}
@@ -151,11 +167,24 @@ func runTaskCase(ctx context.Context, vectors fs.FS, name string, host TaskHost)
 	return c.document(ctx, raw, host)
 }
 
+// errNothing is about a case that says nothing we understand.
+var errNothing = errors.New("nothing in it is understood: it should have valid, errors or steps")
+
+// principals are the roles whose keys send what steps send.
+func principals(lists ...[]taskStep) (roles []amp.Role) {
+	for _, list := range lists {
+		for i := range list {
+			roles = append(roles, list[i].Principal)
+		}
+	}
+	return roles
+}
+
 // document sends the document of a case. One that is valid by itself may still be
 // refused because of the task that it is about; the vector is about the document.
 func (c *taskCase) document(ctx context.Context, raw []byte, host TaskHost) error {
 	kind := amp.KindOf(raw)
-	got, err := host.Send(ctx, kind, raw)
+	got, err := host.Send(ctx, c.Principal, kind, raw)
 	if err != nil {
 		return err
 	}
@@ -239,7 +268,7 @@ func runStep(ctx context.Context, s *taskStep, last *string, host TaskHost) erro
 	sent := true
 	send := func(kind amp.Kind, raw []byte) {
 		*last = taskIDOf(raw)
-		got, err = host.Send(ctx, kind, raw)
+		got, err = host.Send(ctx, s.Principal, kind, raw)
 	}
 	switch {
 	case s.Submit != nil:
@@ -327,5 +356,5 @@ func resumeAll(ctx context.Context, taskID string, at int64, host TaskHost) (Tas
 	if err != nil {
 		return TaskAnswer{}, err
 	}
-	return host.Send(ctx, amp.InInstruction, raw)
+	return host.Send(ctx, amp.Admin, amp.InInstruction, raw)
 }

@@ -42,6 +42,7 @@ func TestAWrongExpectationOfATaskIsFoundOut(t *testing.T) {
 		{"invalid/i38-dispatch-branch-main.expect.json", `"branch_violation"`, `"conflict"`},
 		{"invalid/i103-request-wrong-reject-count.expect.json", `"/payload/reject_count"`, `"/payload"`},
 		{"invalid/i79-msg-id-other-type.expect.json", `"semantic"`, `"schema"`},
+		{"invalid/i130-dispatch-forged-by-executor.expect.json", `"principal": "executor"`, `"principal": "coordinator"`},
 		{"valid/v13-result-without-commit.expect.json", "AMP_W_NO_COMMIT", "AMP_W_DIFF_MISMATCH"},
 	} {
 		files := fstest.MapFS{}
@@ -86,4 +87,25 @@ func TestTheServerKeepsToEveryVectorOfTasks(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+func TestAFolderThatIsNotUnderstoodIsRefused(t *testing.T) {
+	for name, text := range map[string]string{
+		"valid/a.json": `{}`, "scenarios/a.json": `{"story": []}`, "invalid/a.json": `{}`,
+	} {
+		files := fstest.MapFS{name: &fstest.MapFile{Data: []byte(text)}}
+		files[strings.TrimSuffix(name, ".json")+".expect.json"] = &fstest.MapFile{Data: []byte(`{"expected": "ok"}`)}
+		if report, err := conform.RunTasks(t.Context(), files, &conform.TaskEngine{}); err == nil {
+			t.Errorf("%s: %d passed", name, report.Passed)
+		}
+	}
+	// A principal that is no role would be sent with no key, and refused for that.
+	files := fstest.MapFS{
+		"invalid/a.json":        &fstest.MapFile{Data: []byte(`{}`)},
+		"invalid/a.expect.json": &fstest.MapFile{Data: []byte(`{"errors": [{"code": "AMP_E_AUTH_ROLE"}], "principal": "Executor"}`)},
+	}
+	report, err := conform.RunTasks(t.Context(), files, &conform.TaskEngine{})
+	if err != nil || report.Failed != 1 || !strings.Contains(report.Cases[0].Problem, "principal should be") {
+		t.Errorf("%+v %v", report, err)
+	}
 }

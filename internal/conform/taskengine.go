@@ -55,9 +55,12 @@ func (e *TaskEngine) world() amp.World { return amp.World{Now: e.now} }
 
 // Send implements TaskHost. A refusal that a person has to know about raises an
 // escalation, as on a server, and a dispatch that is not approved is kept.
-func (e *TaskEngine) Send(_ context.Context, kind amp.Kind, raw []byte) (TaskAnswer, error) {
+func (e *TaskEngine) Send(_ context.Context, by amp.Role, kind amp.Kind, raw []byte) (TaskAnswer, error) {
 	in, refusal := e.engine.Policy.Read(kind, raw)
 	var out amp.Outcome
+	if refusal == nil && by != "" {
+		refusal = amp.MayPlay(in, by)
+	}
 	if refusal == nil {
 		out, refusal = e.engine.Do(in, e.world())
 	}

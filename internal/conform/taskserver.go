@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"signalbox/internal/task"
 	"signalbox/internal/task/amp"
 	"signalbox/internal/wire"
 )
@@ -53,7 +52,7 @@ func (s *TaskServer) Open(ctx context.Context) error {
 	for _, part := range []string{"coordinator", "executor", "reviewer", planner} {
 		role := strings.Replace(part, planner, "coordinator", 1)
 		name := "conform-" + part + "-" + round
-		body, err := wire.Marshal(map[string]any{"name": name, "labels": map[string]string{task.RoleLabel: role}})
+		body, err := wire.Marshal(map[string]any{"name": name, "labels": map[string]string{"role": role}})
 		if err != nil {
 			return err
 		}
@@ -170,7 +169,7 @@ func (s *TaskServer) MoveTo(ctx context.Context, seconds int64) error {
 
 // Send implements TaskHost. The document goes out with the key of the role that it is
 // from, and with the task of the case.
-func (s *TaskServer) Send(ctx context.Context, kind amp.Kind, raw []byte) (TaskAnswer, error) {
+func (s *TaskServer) Send(ctx context.Context, by amp.Role, kind amp.Kind, raw []byte) (TaskAnswer, error) {
 	raw = []byte(strings.ReplaceAll(string(raw), vectorTask, s.taskID))
 	var d struct {
 		From   string `json:"from"`
@@ -180,8 +179,10 @@ func (s *TaskServer) Send(ctx context.Context, kind amp.Kind, raw []byte) (TaskA
 	_ = wire.UnmarshalPart(raw, &d) // what cannot be read is sent all the same
 	token := s.keys[d.From]
 	switch {
+	case by != "" && by != amp.Admin:
+		token = s.keys[string(by)]
 	// Instructions are an admin's, whoever they say they are from.
-	case d.From == "admin" || kind == amp.InInstruction:
+	case by == amp.Admin || d.From == "admin" || kind == amp.InInstruction:
 		token = s.Token
 	case s.planned && d.From == "coordinator":
 		token = s.keys[planner]

@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"errors"
 	"regexp"
+	"slices"
 	"time"
 
 	"signalbox/internal/fault"
@@ -94,8 +95,19 @@ func checkLabels(labels map[string]string) error {
 				"The label %.80q is too long, or has no name. A name has 1 to 63 bytes, a value at most 255.", k).About("labels")
 		}
 	}
+	if role, has := labels[RoleLabel]; has && !slices.Contains(TaskRoles, role) {
+		return fault.New(fault.InvalidPayload, "There is no role %.80q in tasks. %s", role,
+			fault.DidYouMean(role, TaskRoles)).About("labels")
+	}
 	return nil
 }
+
+// RoleLabel is the label that says which role an agent plays in tasks (TSK-46). Operators set it; an agent cannot change
+// its own labels, so it cannot promote itself.
+const RoleLabel = "role"
+
+// TaskRoles are the roles there are.
+var TaskRoles = []string{"coordinator", "executor", "reviewer"}
 
 // AddAgent adds an agent with one key of each kind, to the workspace that WorkspaceOf
 // returns. Ids and secrets are drawn before the transaction, which may run twice.

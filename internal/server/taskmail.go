@@ -70,7 +70,7 @@ func (t *taskMail) send(ctx context.Context, entries []ledger.Entry) error {
 		for _, a := range known[workspace] {
 			// A message goes to the agent that holds the role in this task, or else to all
 			// agents of the workspace that have the role.
-			if m.Holder != "" && m.Holder != a.ID || a.Labels[task.RoleLabel] != string(m.To) {
+			if m.Holder != "" && m.Holder != a.ID || a.Labels[roster.RoleLabel] != string(m.To) {
 				continue
 			}
 			if err := t.mail.Notify(ctx, taskNotice(m, a)); err != nil {

@@ -135,5 +135,5 @@ func (s *Tasks) isFor(ctx context.Context, p Party, m *Waiting) (bool, error) {
 		}
 		m.Handoff = s.core.Handoffs.Give(found.ID)
 	}
-	return p.Role == amp.Admin || seat.Agent == "" || seat.Lost || seat.Agent == p.Identity.ID, nil
+	return p.Role == amp.Admin || seat.Open(p.Identity.ID), nil
 }

@@ -38,12 +38,14 @@ type recorded struct {
 	PlanOK  bool          `json:"plan_ok,omitzero"`
 	Release string        `json:"release,omitzero"` // the gate that has approved the dispatch, which was kept
 	Under   string        `json:"under,omitzero"`   // the handoff under which its sender acted
-	Rules   int           `json:"rules,omitzero"`   // the version of the rules; see rulesByContent
+	Rules   int           `json:"rules,omitzero"`   // the version of the rules; see rulesByClaim
 	Git     *amp.GitFacts `json:"git,omitzero"`
 	Build   *amp.Build    `json:"build,omitzero"`
 	Lost    *amp.Lost     `json:"lost,omitzero"`
 	Moved   *amp.Finding  `json:"moved,omitzero"`
 	Unsent  *amp.Unsent   `json:"unsent,omitzero"`
+	// Successor is the id of the agent to which the admin has given a role.
+	Successor string `json:"successor,omitzero"`
 	// What the step led to beside the task, for the apply function.
 	Warnings []amp.Problem `json:"warnings,omitempty"`
 	Acked    []string      `json:"acked,omitempty"`
@@ -66,9 +68,12 @@ type recorded struct {
 	state []byte // the task, encoded
 }
 
-// rulesByContent is the version of the rules under which an approval is of one dispatch. Entries of
-// version 0.1 have none: there an approval covered a risk.
-const rulesByContent = 1
+// The versions of the rules. Entries of version 0.1 have none: there an approval covered a risk, and an ack of anybody
+// was good.
+const (
+	rulesByContent = 1 // an approval is of one dispatch
+	rulesByClaim   = 2 // an ack claims the work, and executor and reviewer are two
+)
 
 // gateLink says what a gate is about: the msg_id of an escalation or of a dispatch that is kept, or
 // aboutPlan.
@@ -270,7 +275,7 @@ func (w *work) record(next *amp.Task, out amp.Outcome, decision *rulebook.Plain)
 	kind, actor := kindNoted, "system"
 	main := &recorded{
 		Input: w.in.Kind, Now: w.world.Now, By: w.in.From, Agent: w.world.Agent, AskPlan: w.world.AskPlan,
-		PlanOK: w.world.PlanOK, Git: w.world.Git, Rules: rulesByContent,
+		PlanOK: w.world.PlanOK, Git: w.world.Git, Rules: rulesByClaim, Successor: w.world.Successor,
 		Build: w.in.Build, Lost: w.in.Lost, Moved: w.in.Moved, Unsent: w.in.Unsent, Warnings: out.Warnings,
 		Acked: out.Acked, Reopened: out.Reopened, Closed: out.Closed, Plans: out.Plans, Task: next, Decision: decision,
 		Record: w.in.Raw, row: new(messageRow), Under: w.under,

@@ -33,10 +33,6 @@ func Protocol() protocol.Protocol {
 	}
 }
 
-// RoleLabel is the agent label that says which role an agent plays (TSK-46). Operators set it; an
-// agent cannot change its own labels, so it cannot promote itself.
-const RoleLabel = "role"
-
 // Options are what an operator configures. They are read once, when the server starts.
 type Options struct {
 	Policy amp.Policy
@@ -96,23 +92,26 @@ func RoleOf(who roster.Identity) (amp.Role, error) {
 		return amp.Admin, nil
 	}
 	for _, r := range amp.AgentRoles {
-		if who.Labels[RoleLabel] == string(r) {
+		if who.Labels[roster.RoleLabel] == string(r) {
 			return r, nil
 		}
 	}
 	return "", fault.New(fault.Forbidden,
 		"This agent has no role in tasks. An operator gives it one: PATCH /ops/agents/%s with "+
-			"{\"labels\":{\"%s\":\"executor\"}}, or coordinator, or reviewer.", who.Name, RoleLabel)
+			"{\"labels\":{\"%s\":\"executor\"}}, or coordinator, or reviewer.", who.Name, roster.RoleLabel)
 }
 
 // Answer is what the sender hears of a document that was accepted: that it is on disk, and how the
 // task stands now. A duplicate gets the same form, with today's status.
 type Answer struct {
-	Status      string        `json:"status"` // accepted or duplicate
-	TaskID      string        `json:"task_id"`
-	MsgID       string        `json:"msg_id,omitempty"`
-	TaskStatus  string        `json:"task_status"`
-	Generation  int64         `json:"generation,omitempty"` // of the sender's lease on its role
+	Status     string `json:"status"` // accepted or duplicate
+	TaskID     string `json:"task_id"`
+	MsgID      string `json:"msg_id,omitempty"`
+	TaskStatus string `json:"task_status"`
+	Generation int64  `json:"generation,omitempty"` // of the sender's lease on its role
+	// Claim is the x_claim, or the id, of the ack by which the sender's role is held: another than one's own says that
+	// another process of the agent has the work.
+	Claim       string        `json:"claim,omitempty"`
 	Warnings    []amp.Problem `json:"warnings"`
 	Escalations []string      `json:"escalations,omitempty"` // that the server has raised
 	Plan        *PlanAnswer   `json:"plan,omitempty"`        // of a dispatch that was kept until it is approved
@@ -154,7 +153,10 @@ func (s *Tasks) Take(ctx context.Context, p Party, kind amp.Kind, raw []byte) (A
 	var answer Answer
 	var wrong *ErrorRecord
 	var err error
-	if refused.refusal, err = s.findUser(ctx, &w); err != nil {
+	if refused.refusal, err = s.findUser(ctx, &w); err == nil && refused.refusal == nil {
+		refused.refusal, err = s.findSuccessor(ctx, &w)
+	}
+	if err != nil {
 		return answer, nil, err
 	}
 	if refused.work = &w; refused.refusal != nil {
@@ -169,6 +171,28 @@ func (s *Tasks) Take(ctx context.Context, p Party, kind amp.Kind, raw []byte) (A
 		return err
 	})
 	return answer, wrong, err
+}
+
+// findSuccessor finds the agent to which the admin gives a role. It has to play that role.
+func (s *Tasks) findSuccessor(ctx context.Context, w *work) (*amp.Refusal, error) {
+	i := w.in.Instruction
+	if i == nil || i.Agent == "" {
+		return nil, nil
+	}
+	expected := "an agent of the workspace that plays the role; `signalbox agents ls` lists them"
+	who, err := s.core.Roster.ByID(ctx, w.party.Workspace, i.Agent)
+	if fault.Is(err, fault.NotFound) {
+		return amp.Refuse(amp.LayerContext, amp.RefUnresolved, "/x_agent", "There is no such agent.", expected, nil), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if role, err := RoleOf(who); err != nil || i.Action != "reassign" || role != i.Target {
+		return amp.Refuse(amp.LayerContext, amp.RefMismatch, "/x_agent", "The role of that agent is not "+string(i.Target)+
+			".", expected, nil), nil
+	}
+	w.world.Successor = who.ID
+	return nil, nil
 }
 
 // takeDecided takes a document as the policy has decided. refused is its refusal, without the reason. With
@@ -261,7 +285,8 @@ func (w *work) take(ctx context.Context) (Answer, *ErrorRecord, error) {
 		a.Warnings = []amp.Problem{}
 	}
 	if next != nil {
-		a.TaskStatus, a.Generation = next.Status(), next.Seats[w.party.Role].Generation
+		seat := next.Seats[w.party.Role]
+		a.TaskStatus, a.Generation, a.Claim = next.Status(), seat.Generation, seat.Claim
 	}
 	if out.Duplicate {
 		a.Status, a.Plan = duplicate, w.plan

@@ -152,16 +152,19 @@ func (t *commands) newInstruct() *command.Command {
 		Use: "instruct TASK ACTION",
 		Short: "Instruct as the admin: terminate, suspend, approve_plan, reject_plan, " +
 			"uphold_verdict, override_verdict, reassign",
-		Example: `  signalbox tasks instruct T-2026-044 reassign --target executor
+		Example: `  signalbox tasks instruct T-2026-044 reassign --target executor --agent builder-2
   signalbox tasks instruct T-2026-044 override_verdict --decision approved --note "I looked at it"`,
 		Args: command.Exactly(2, "the id of a task, and an action"),
 	})
 	target := c.Flags().String("target", "", "the role that is reassigned")
+	agent := c.Flags().String("agent", "", "the agent that the role is given to; any other agent of the role when absent")
 	decision := c.Flags().String("decision", "", "approved or rejected, instead of the verdict")
 	note := c.Flags().String("note", "", "why")
 	c.RunE = func(c *command.Command, args []string) error {
 		body := map[string]any{"action": args[1], "channel": "cli"}
-		for name, value := range map[string]string{"target": *target, "new_decision": *decision, "note": *note} {
+		for name, value := range map[string]string{
+			"target": *target, "x_agent": *agent, "new_decision": *decision, "note": *note,
+		} {
 			if value != "" {
 				body[name] = value
 			}

@@ -4,15 +4,21 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
+	mathrand "math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
@@ -30,9 +36,10 @@ func (t *commands) newWork() *command.Command {
 	c := &command.Command{
 		Use: "work ROLE -- COMMAND [ARGUMENT...]", Short: "Run a command for each message to a role, and keep its deadlines",
 		Long: "Waits for messages to the role and runs the command for each, with the message as JSON\n" +
-			"on standard input. The message is acknowledged when the command is about to start, heartbeats\n" +
-			"are sent while it lives, and if it fails that is escalated. It is stopped when the " +
-			"task\nis held, ended, or given to another.\n\n" +
+			"on standard input. The message is acknowledged when the command is about to start, which claims\n" +
+			"it: of several workers one has it. Heartbeats are sent while the command lives. A command that\n" +
+			"fails, or ends without an answer to its message, is escalated. It is stopped when the task is\n" +
+			"held, ended, or given to another. What it writes is kept in a file.\n\n" +
 			"The command sends its answer itself, such as with `signalbox tasks result`. It finds\n" +
 			"SIGNALBOX_TASK, SIGNALBOX_MESSAGE, SIGNALBOX_SERVER and SIGNALBOX_TOKEN in its\nenvironment, and in SIGNALBOX_DELEGATION the token of what was handed to the executor.",
 		Example: "  signalbox tasks work executor --key rs-amp-… -- codex exec -",
@@ -41,20 +48,35 @@ func (t *commands) newWork() *command.Command {
 	w := &worker{commands: t}
 	c.Flags().DurationVar(&w.every, "heartbeat", 5*time.Minute, "how often to send a heartbeat")
 	c.Flags().DurationVar(&w.look, "look", 5*time.Second, "how often to look whether the task was held")
-	c.Flags().BoolVar(&w.once, "once", false, "end after the first message")
+	c.Flags().BoolVar(&w.once, "once", false, "end after the first message that it works on")
+	c.Flags().IntVar(&w.parallel, "parallel", 1, "how many messages to work on at a time, each with a command of its own")
+	c.Flags().StringVar(&w.keep, "output", "", "the folder where the output of commands is kept; by default one in the user's cache")
 	c.RunE = func(c *command.Command, args []string) error {
 		w.role, w.command = amp.Role(args[0]), args[1:]
 		if !slices.Contains(amp.AgentRoles, w.role) {
 			return command.Usage("The role should be coordinator, executor or reviewer, and is %q.", args[0])
 		}
-		return w.run(c.Context())
+		if w.parallel < 1 || w.once && w.parallel > 1 {
+			return command.Usage("--parallel takes a number from 1 on, and does not go with --once.")
+		}
+		if w.keep == "" {
+			cache, err := os.UserCacheDir()
+			if err != nil {
+				return command.Usage("Say with --output where the output of commands is kept: this user has no cache folder.")
+			}
+			w.keep = filepath.Join(cache, "signalbox", "tasks")
+		}
+		all, ctx := errgroup.WithContext(c.Context())
+		for range w.parallel {
+			all.Go(func() error { return w.run(ctx) })
+		}
+		return all.Wait()
 	}
 	return c
 }
 
-// worker runs a command for each message to a role, one at a time. For each message it either
-// acknowledges and supervises the command, or leaves the message in the inbox, where this worker
-// or another finds it again. It never loses one.
+// worker runs a command for each message to a role. For each message it either claims it with an ack and supervises
+// the command, or leaves the message in the inbox, where this worker or another finds it again. It never loses one.
 type worker struct {
 	*commands
 	role    amp.Role
@@ -62,6 +84,8 @@ type worker struct {
 	// every is how often a heartbeat is sent, look how often the task is checked for a hold.
 	every, look time.Duration
 	once        bool
+	parallel    int
+	keep        string // the folder of what commands write
 }
 
 // pollFor is how long one look into the inbox waits. It is less than the server's limit of 55 s.
@@ -75,8 +99,7 @@ const again = 2 * time.Second
 // not help; everything else is tried again.
 func (w *worker) run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		// One message at a time: what is not taken stays for other workers of the role.
-		box, err := w.Inbox(ctx, api.Query{"to": w.role, "wait": pollFor, "limit": 1})
+		box, err := w.Inbox(ctx, api.Query{"to": w.role, "wait": pollFor, "limit": choice})
 		if fault.Is(err, fault.Unauthenticated) || fault.Is(err, fault.Forbidden) {
 			return err
 		}
@@ -85,15 +108,25 @@ func (w *worker) run(ctx context.Context) error {
 			clock.Pause(ctx, again)
 			continue
 		}
-		for _, m := range box.Messages {
-			w.handle(ctx, m)
-			if w.once {
+		// One message at a time: what is not taken stays for other workers of the role. Workers that begin at different
+		// ones do not all try to claim the same.
+		tried := false
+		for _, i := range mathrand.Perm(len(box.Messages)) {
+			if worked := w.handle(ctx, box.Messages[i]); worked && w.once {
 				return nil
+			} else if tried = tried || worked; worked {
+				break // the others may be gone by now
 			}
+		}
+		if len(box.Messages) > 0 && !tried {
+			w.pause(ctx) // all of them were others'
 		}
 	}
 	return nil
 }
+
+// choice is how many messages of the inbox a worker chooses from.
+const choice = 20
 
 // stopped is why the worker ended a command that did not end by itself. It travels as the cause of
 // the command's context.
@@ -106,11 +139,13 @@ func (s stopped) Error() string { return s.why }
 // command was found. If the ack is refused, such as by another agent's lease, nothing is started.
 //
 // On cancellation the command gets SIGTERM, and ten seconds later SIGKILL.
-func (w *worker) handle(ctx context.Context, m task.Waiting) {
+//
+// It reports whether the message was this worker's to work on.
+func (w *worker) handle(ctx context.Context, m task.Waiting) bool {
 	var head amp.Message
 	if err := wire.UnmarshalPart(m.Message, &head); err != nil {
 		w.Err.Print("a message cannot be read: %v", err)
-		return
+		return false
 	}
 	// Cancelling it stops the command; the cause says why.
 	ctx, stop := context.WithCancelCause(ctx)
@@ -118,11 +153,19 @@ func (w *worker) handle(ctx context.Context, m task.Waiting) {
 	base, err := w.Address()
 	if err != nil {
 		w.Err.Print("%v", err)
-		return
+		return false
 	}
+	kept, err := w.keepOutput(head.TaskID, head.MsgID)
+	if err != nil {
+		w.Err.Print("%s: its output cannot be kept: %v", head.MsgID, err)
+		w.pause(ctx)
+		return false
+	}
+	defer func() { _ = kept.Close() }()
 	var tail lastBytes
 	cmd := exec.CommandContext(ctx, w.command[0], w.command[1:]...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(m.Message), w.Out.Exactly(), &tail
+	cmd.Stdin = bytes.NewReader(m.Message)
+	cmd.Stdout, cmd.Stderr = io.MultiWriter(w.Out.Exactly(), kept), io.MultiWriter(&tail, kept)
 	cmd.Env = append(os.Environ(), "SIGNALBOX_TASK="+head.TaskID, "SIGNALBOX_MESSAGE="+head.MsgID,
 		"SIGNALBOX_SERVER="+base)
 	// The command speaks with the same key. Without one it finds the operator's token as we did.
@@ -140,22 +183,28 @@ func (w *worker) handle(ctx context.Context, m task.Waiting) {
 	}
 	if cmd.Err != nil {
 		unstarted(cmd.Err)
-		return
+		return true
 	}
-	answer, err := w.Ack(ctx, head.MsgID, map[string]any{})
-	if err != nil {
+	claim := rand.Text()
+	answer, err := w.Ack(ctx, head.MsgID, map[string]any{"x_claim": claim})
+	switch {
+	case fault.Is(err, fault.Code(amp.AuthRole)):
+		return false // another agent has it
+	case err != nil:
 		w.Err.Print("%s: %v", head.MsgID, err)
 		w.pause(ctx)
-		return
+		return false
+	case answer.Claim != claim:
+		return false // another process of this agent has it
 	}
 	if handed := cmp.Or(answer.Handoff, m.Handoff); handed != nil {
 		cmd.Env = append(cmd.Env, process.DelegationVariable+"="+handed.Token)
 	}
 	if err := cmd.Start(); err != nil {
 		unstarted(err)
-		return
+		return true
 	}
-	w.Err.Print("%s: working", head.MsgID)
+	w.Err.Print("%s: working; its output is kept in %s", head.MsgID, kept.Name())
 	var watching sync.WaitGroup
 	ended := make(chan struct{})
 	watching.Go(func() { w.watch(ctx, head.TaskID, answer.Generation, ended, stop) })
@@ -173,8 +222,35 @@ func (w *worker) handle(ctx context.Context, m task.Waiting) {
 		w.escalate(context.WithoutCancel(ctx), head.TaskID,
 			fmt.Sprintf("The %s's command for %s ended: %v. %s", w.role, head.MsgID, err, tail.text()))
 	default:
-		w.Err.Print("%s: done", head.MsgID)
+		w.finish(context.WithoutCancel(ctx), &head, tail.text())
 	}
+	return true
+}
+
+// finish looks whether a command that ended well has answered its message. One that has not leaves the task with
+// nobody, which is escalated as a failure.
+func (w *worker) finish(ctx context.Context, m *amp.Message, said string) {
+	r, err := w.Find(ctx, m.TaskID, false)
+	if err != nil {
+		w.Err.Print("%s: done; whether it was answered is not known: %v", m.MsgID, err)
+		return
+	}
+	if !r.Unanswered(w.role, m.MsgID) {
+		w.Err.Print("%s: done", m.MsgID)
+		return
+	}
+	w.Err.Print("%s: the command ended without an answer", m.MsgID)
+	w.escalate(ctx, m.TaskID, fmt.Sprintf("The %s's command for %s ended with exit code 0 and has not answered. %s", w.role,
+		m.MsgID, said))
+}
+
+// keepOutput opens the file for what the command for a message writes. A message that is worked on again adds to it.
+func (w *worker) keepOutput(taskID, msgID string) (*os.File, error) {
+	folder := filepath.Join(w.keep, filepath.Base(taskID))
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return nil, err
+	}
+	return os.OpenFile(filepath.Join(folder, filepath.Base(msgID)+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 }
 
 // pause keeps a message that cannot be worked on from being tried all the time. It waits even if

@@ -1,6 +1,10 @@
 package amp
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
 
 // Acknowledge takes an ack. TSK-15: only the receiver may acknowledge, a second ack changes
 // nothing, and the ack of an escalation only marks it as seen.
@@ -27,6 +31,22 @@ func (p Policy) Acknowledge(t *Task, a *Ack, w World) (*Task, Outcome, *Refusal)
 	}
 	s := p.begin(t, a.TaskID, w, writer)
 	awaited := s.t.findAwaited(a.AckOf)
+	if seat := s.t.Seats[a.From]; awaited == nil && known.Agent == "" && !w.BySeat && !t.over() {
+		switch {
+		// What a silent agent had begun is claimed by whoever acknowledges it.
+		case seat.Lost && a.Status != Refused && s.t.inHands(a.From, a.AckOf) != nil:
+			if refusal := s.claimSeat(a.From, a.Generation, a.claim()); refusal != nil {
+				return t, Outcome{}, refusal
+			}
+			s.stopAwaiting(a.AckOf)
+			s.noteWrite(a.From)
+			next, out := s.end()
+			return next, out, nil
+		case known.Acked && seat.Agent != w.Agent && slices.Contains(AgentRoles, a.From):
+			return t, Outcome{}, refuse(LayerAuth, AuthRole, "/from", "Another agent has claimed this message.").expecting(
+				"leave it to that agent, and take the next one in your inbox", nil)
+		}
+	}
 	if awaited == nil {
 		// The end of a task acknowledges everything but decisions about plans, so an ack that is on its
 		// way then is a duplicate and no error.
@@ -37,9 +57,10 @@ func (p Policy) Acknowledge(t *Task, a *Ack, w World) (*Task, Outcome, *Refusal)
 		next, out := s.end()
 		return next, out, nil
 	}
-	if refusal := s.claimSeat(a.From, a.Generation); refusal != nil {
+	if refusal := s.claimSeat(a.From, a.Generation, a.claim()); refusal != nil {
 		return t, Outcome{}, refusal
 	}
+	s.noteClaim(a)
 	if a.Status == Refused {
 		s.applyRefusedAck(*awaited, a)
 	} else {
@@ -48,6 +69,17 @@ func (p Policy) Acknowledge(t *Task, a *Ack, w World) (*Task, Outcome, *Refusal)
 	s.noteWrite(a.From)
 	next, out := s.end()
 	return next, out, nil
+}
+
+// claim is the name under which an ack claims work.
+func (a *Ack) claim() string { return cmp.Or(a.Claim, a.AckID) }
+
+// noteClaim notes by which ack the holder of a role has the work that it begins.
+func (s *step) noteClaim(a *Ack) {
+	if seat, ok := s.t.Seats[a.From]; ok && !s.w.BySeat {
+		seat.Claim = a.claim()
+		s.t.Seats[a.From] = seat
+	}
 }
 
 // applyAck does what an ack means for its type of message.
@@ -136,7 +168,7 @@ func (p Policy) Beat(t *Task, h *Heartbeat, w World) (*Task, Outcome, *Refusal) 
 			unfit(WrongState, "/task_id", "The task is "+string(t.Phase)+".", "no more heartbeats: stop working on it")
 	}
 	s := p.begin(t, h.TaskID, w, h.From)
-	if refusal := s.claimSeat(h.From, h.Generation); refusal != nil {
+	if refusal := s.claimSeat(h.From, h.Generation, "heartbeat"); refusal != nil {
 		return t, Outcome{}, refusal
 	}
 	s.noteWrite(h.From)

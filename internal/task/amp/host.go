@@ -35,6 +35,17 @@ func TaskOf(msgID string) string { return taskOf(msgID) }
 // time.
 func (in *Input) IsEscalation() bool { return in.Message != nil && in.Message.Escalation != nil }
 
+// Open reports whether an agent holds a seat, or may claim it.
+func (s Seat) Open(agent string) bool {
+	switch {
+	case s.For != "":
+		return s.For == agent
+	case s.Reassigned:
+		return s.Agent != agent
+	}
+	return s.Agent == "" || s.Lost || s.Agent == agent
+}
+
 // Over reports whether the task has ended.
 func (t *Task) Over() bool { return t.over() }
 

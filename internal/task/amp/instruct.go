@@ -55,7 +55,7 @@ func (s *step) carryOut(i *Instruction) *Refusal {
 	case "uphold_verdict", "override_verdict":
 		return s.decideHeld(i)
 	case "reassign":
-		s.reassign(i.Target)
+		return s.reassign(i.Target)
 	}
 	return nil // rollback changes nothing here: it is recorded, and shown to the parties
 }
@@ -128,8 +128,16 @@ func (s *step) decideHeld(i *Instruction) *Refusal {
 
 // reassign ends the lease of a role and hands out again what its holder had begun: the message
 // waits for an ack once more, with a new deadline.
-func (s *step) reassign(role Role) {
+func (s *step) reassign(role Role) *Refusal {
+	if s.w.Successor != "" && s.t.workedAs(otherEyes[role], s.w.Successor) {
+		return unfit(AuthRole, "/x_agent", "That agent was the "+string(otherEyes[role])+" of this task.",
+			"an agent that has not worked on the task as "+string(otherEyes[role]))
+	}
 	s.endLease(role)
+	if seat, ok := s.t.Seats[role]; !s.w.BySeat && (ok || s.w.Successor != "") {
+		seat.Lost, seat.Reassigned, seat.For, seat.Claim = true, true, s.w.Successor, ""
+		s.t.Seats[role] = seat
+	}
 	again := func(msgID string, t Type) {
 		if s.t.findAwaited(msgID) == nil {
 			s.await(&Message{MsgID: msgID, Type: t, To: role})
@@ -147,4 +155,5 @@ func (s *step) reassign(role Role) {
 			again(s.t.Review, TypeRequest)
 		}
 	}
+	return nil
 }

@@ -3,6 +3,7 @@ package amp
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -156,4 +157,25 @@ func (t *Task) waitsFor() string {
 		return "The coordinator has to dispatch it."
 	}
 	return strings.Join(waits, " ")
+}
+
+// Unanswered reports whether a role has the turn because of a message, and has neither answered nor escalated.
+func (r Record) Unanswered(role Role, msgID string) bool {
+	if slices.ContainsFunc(r.Open, func(o Opened) bool { return o.By == role }) {
+		return false
+	}
+	begun, reported := false, false
+	for _, s := range r.Subtasks {
+		is := func(ref *string) bool { return ref != nil && *ref == msgID }
+		switch {
+		case role == Executor && s.Dispatch == msgID:
+			begun = begun || s.State == Executing
+			reported = reported || s.State != Executing && s.State != Queued && s.State != Dispatched
+		case role == Reviewer && s.State == Reviewing,
+			role == Coordinator && is(s.Result) && s.State == Triage,
+			role == Coordinator && is(s.Verdict) && s.State == Rework:
+			return true
+		}
+	}
+	return begun && !reported || role == Coordinator && r.Phase == Planning && r.Last != nil && *r.Last == msgID
 }

@@ -117,6 +117,11 @@ type Seat struct {
 	Agent      string `json:"agent"` // its id
 	Generation int64  `json:"generation"`
 	Lost       bool   `json:"lost,omitzero"`
+	// Claim is the x_claim of the ack that claimed it, or else its id: two processes of one agent know by it whose it is.
+	Claim string `json:"claim,omitzero"`
+	// Reassigned says that the admin took it from its holder, and For to whom it was given, "" for anybody else.
+	Reassigned bool   `json:"reassigned,omitzero"`
+	For        string `json:"for,omitzero"`
 }
 
 // Held is a verdict that waits for the admin (R-408, TSK-6, TSK-49). Its reject does not count
@@ -169,6 +174,8 @@ type Task struct {
 	Awaiting []Awaited      `json:"awaiting,omitempty"`
 	Beats    map[Role]int64 `json:"heartbeats,omitempty"` // when a write of the role is due
 	Seats    map[Role]Seat  `json:"seats,omitempty"`
+	// Worked are the ids of all who have held the seats of executor and reviewer: nobody holds both.
+	Worked map[Role][]string `json:"worked,omitempty"`
 	// At most one review is open (TSK-8), and at most one verdict is held.
 	Review   string `json:"open_review,omitzero"` // the request
 	Reviewed string `json:"reviewed,omitzero"`    // the subtask that it is about
@@ -192,6 +199,7 @@ func (t *Task) clone() *Task {
 	c.Criteria, c.Subtasks, c.Plans = slices.Clone(t.Criteria), slices.Clone(t.Subtasks), slices.Clone(t.Plans)
 	c.Holds, c.Open, c.Awaiting = slices.Clone(t.Holds), slices.Clone(t.Open), slices.Clone(t.Awaiting)
 	c.Beats, c.Seats, c.CI = maps.Clone(t.Beats), maps.Clone(t.Seats), maps.Clone(t.CI)
+	c.Worked = maps.Clone(t.Worked)
 	if t.Held != nil {
 		held := *t.Held
 		c.Held = &held

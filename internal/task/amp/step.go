@@ -39,7 +39,11 @@ type World struct {
 	Release bool
 	// ByRisk replays an entry of version 0.1, in which an approval covered a risk and no content.
 	ByRisk bool
-	Git    *GitFacts
+	// BySeat replays an entry from before claims, when an ack of anybody was good and a lost lease went to whoever wrote.
+	BySeat bool
+	// Successor is the id of the agent to which the admin gives a role, "" for anybody else.
+	Successor string
+	Git       *GitFacts
 	// User and Claimed are for whom a task is that begins with this input: the id of a user, and whom its first document
 	// names without proof.
 	User, Claimed string
@@ -242,7 +246,10 @@ func (s *step) noteWrite(role Role) {
 // claimSeat gives the seat of the role to the writer, or refuses a writer who does not hold it
 // (TSK-39). A document that names a generation must name the current one: an executor that was
 // given up and comes back learns here to stop. The admin and the server hold no seats.
-func (s *step) claimSeat(role Role, generation *whole) *Refusal {
+//
+// A lease that was lost is taken again with an ack or a heartbeat: claim is that of the ack, or "heartbeat". A result
+// or a verdict does not take one, since somebody else may do the same work by then.
+func (s *step) claimSeat(role Role, generation *whole, claim string) *Refusal {
 	if !slices.Contains(AgentRoles, role) {
 		return nil
 	}
@@ -250,7 +257,7 @@ func (s *step) claimSeat(role Role, generation *whole) *Refusal {
 	switch {
 	// Nobody has played this role in the task before.
 	case !taken:
-		s.t.Seats[role] = Seat{Agent: s.w.Agent, Generation: 1}
+		return s.takeSeat(role, 1, claim)
 	case generation != nil && int64(*generation) != seat.Generation || generation != nil && seat.Lost:
 		return refuse(LayerAuth, AuthRole, "/x_generation",
 			fmt.Sprintf("The lease of generation %d on this task is over; the %s's is now generation %d.", *generation, role,
@@ -259,12 +266,75 @@ func (s *step) claimSeat(role Role, generation *whole) *Refusal {
 				"generation with the answer to your ack", nil)
 	// The lease is free. The old holder may take it again, under a new generation.
 	case seat.Lost:
-		s.t.Seats[role] = Seat{Agent: s.w.Agent, Generation: seat.Generation + 1}
+		if refusal := s.mayTake(role, seat, claim); refusal != nil {
+			return refusal
+		}
+		return s.takeSeat(role, seat.Generation+1, claim)
 	case seat.Agent != s.w.Agent:
 		return refuse(LayerAuth, AuthRole, "/from", "Another agent holds the role of "+string(role)+" in this task.").
 			expecting("a message from the agent that holds it; the admin can reassign the role", nil)
 	}
 	return nil
+}
+
+// mayTake refuses a writer who may not take a lease that was lost.
+func (s *step) mayTake(role Role, seat Seat, claim string) *Refusal {
+	why := ""
+	switch {
+	case s.w.BySeat:
+		return nil
+	case seat.For != "" && seat.For != s.w.Agent, seat.Reassigned && seat.For == "" && seat.Agent == s.w.Agent:
+		return refuse(LayerAuth, AuthRole, "/from", "The admin has given the role of "+string(role)+
+			" in this task to another agent.").expecting("stop working on this task", nil)
+	case claim != "" || role == Coordinator:
+		return nil
+	case seat.Agent == s.w.Agent:
+		why = "You have lost your lease on this task: you have not written in time."
+	default:
+		why = "The agent that had this work has lost its lease on it, and nobody has claimed it since."
+	}
+	return refuse(LayerAuth, AuthRole, "/from", why).expecting(
+		"an ack of the message in your inbox, which claims the work; then the work itself", nil)
+}
+
+// takeSeat gives the seat of the role to the writer. Four eyes: whoever has executed a task does not review it, and
+// the other way round, whatever their labels say by now.
+func (s *step) takeSeat(role Role, generation int64, claim string) *Refusal {
+	if s.w.BySeat {
+		s.t.Seats[role] = Seat{Agent: s.w.Agent, Generation: generation}
+		return nil
+	}
+	if other := otherEyes[role]; other != "" && s.w.Agent != "" {
+		if s.t.workedAs(other, s.w.Agent) {
+			return refuse(LayerAuth, AuthRole, "/from", fmt.Sprintf(
+				"You were the %s of this task, and another agent has to be its %s.", other, role)).expecting(
+				"a "+string(role)+" that has not worked on the task", nil)
+		}
+		if !slices.Contains(s.t.Worked[role], s.w.Agent) {
+			if s.t.Worked == nil {
+				s.t.Worked = map[Role][]string{}
+			}
+			s.t.Worked[role] = append(slices.Clip(s.t.Worked[role]), s.w.Agent)
+		}
+	}
+	s.t.Seats[role] = Seat{Agent: s.w.Agent, Generation: generation, Claim: claim}
+	return nil
+}
+
+// otherEyes are the two roles that nobody plays both of.
+var otherEyes = map[Role]Role{Executor: Reviewer, Reviewer: Executor}
+
+// workedAs reports whether an agent has held the seat of a role.
+func (t *Task) workedAs(role Role, agent string) bool {
+	return slices.Contains(t.Worked[role], agent) || t.Seats[role].Agent == agent
+}
+
+// inHands is the subtask that a role works on because of a message, nil if it does not.
+func (t *Task) inHands(role Role, msgID string) *Subtask {
+	return t.findSubtask(func(x *Subtask) bool {
+		return role == Executor && x.State == Executing && x.Dispatch == msgID ||
+			role == Reviewer && x.State == Reviewing && t.Review == msgID && t.Reviewed == x.ID
+	})
 }
 
 // endLease ends the lease of a role. The next agent of the role that writes takes the seat, with a
@@ -329,10 +399,26 @@ func (p Policy) Tick(t *Task, w World) (*Task, Outcome) {
 		}
 		delete(s.t.Beats, role)
 		s.endLease(role)
+		s.reopen(role)
 		s.raise("heartbeat_timeout", "warning", "heartbeat "+string(role),
 			"The "+string(role)+" has not written anything for "+strconv.FormatInt(p.Heartbeat/60, 10)+
 				" minutes. The task is suspended until it does, or until you resume it.",
 			Hold{Kind: HoldSuspended, Scope: ScopeTask, AutoClear: ClearHeartbeat, About: string(role)}, s.t.Last)
 	}
 	return s.end()
+}
+
+// reopen puts what a silent role had begun back into the inbox of all who play it: an ack claims it.
+func (s *step) reopen(role Role) {
+	if s.w.BySeat {
+		return
+	}
+	for i := range s.t.Subtasks {
+		switch sub := &s.t.Subtasks[i]; {
+		case role == Executor && sub.State == Executing:
+			s.out.Reopened = append(s.out.Reopened, sub.Dispatch)
+		case role == Reviewer && sub.State == Reviewing:
+			s.out.Reopened = append(s.out.Reopened, s.t.Review)
+		}
+	}
 }

@@ -32,7 +32,7 @@ func (p Policy) Submit(t *Task, m *Message, w World) (*Task, Outcome, *Refusal) 
 	s := p.begin(t, m.TaskID, w, m.From)
 	// Escalations hold no seat and are stopped by nothing.
 	if m.Type != TypeEscalation {
-		if refusal := s.claimSeat(m.From, m.Generation); refusal != nil {
+		if refusal := s.claimSeat(m.From, m.Generation, ""); refusal != nil {
 			return t, Outcome{}, refusal
 		}
 		if refusal := s.checkMayWrite(m.From); refusal != nil {

@@ -187,6 +187,7 @@ type Ack struct {
 	Implicit   bool     `json:"implicit,omitempty"`
 	Agent      string   `json:"agent,omitempty"`
 	Generation *whole   `json:"x_generation,omitempty"`
+	Claim      string   `json:"x_claim,omitempty"` // a name of the process that claims the work with it
 	Raw        []byte   `json:"-"`
 }
 
@@ -220,7 +221,8 @@ type Instruction struct {
 	NewDecision string   `json:"new_decision,omitempty"`
 	RollbackTo  string   `json:"rollback_to,omitempty"`
 	Note        string   `json:"note,omitempty"`
-	Plan        string   `json:"x_plan,omitempty"` // the dispatch that is approved or rejected, if several wait
+	Plan        string   `json:"x_plan,omitempty"`  // the dispatch that is approved or rejected, if several wait
+	Agent       string   `json:"x_agent,omitempty"` // to whom a role is given, by name or id
 	Raw         []byte   `json:"-"`
 }
 
