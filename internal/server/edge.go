@@ -182,9 +182,11 @@ func newEdge(c *Config) *edge {
 // settle finds out which way a request took. Headers of a proxy that is trusted replace the address,
 // the host and the scheme; those of others are ignored, but show that there is a proxy.
 func (e *edge) settle(r *http.Request) *http.Request {
-	reach := wire.Reach{Secure: r.TLS != nil}
+	reach, sign := wire.Reach{Secure: r.TLS != nil}, forwardedBy(r)
+	if len(e.Proxies) == 0 && sign == "" && !reach.Secure {
+		return r // which is what most calls are
+	}
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
-	sign := forwardedBy(r)
 	switch {
 	case err == nil && e.trusts(peer.Addr()):
 		r, reach.Secure = e.believe(r, peer.Addr())

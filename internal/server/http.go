@@ -112,7 +112,9 @@ func (s *Server) serve(route wire.Route) http.Handler {
 			}
 		}
 		s.metrics.request(route, counted.status, time.Since(began))
-		s.log.Debug("answered", "method", r.Method, "path", route.Path, "status", counted.status, "took", time.Since(began))
+		if s.log.Enabled(r.Context(), slog.LevelDebug) {
+			s.log.Debug("answered", "method", r.Method, "path", route.Path, "status", counted.status, "took", time.Since(began))
+		}
 	})
 }
 
