@@ -9,11 +9,13 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"signalbox/internal/deliver/delivertest"
+	"signalbox/internal/roster"
 	"signalbox/internal/server"
 	"signalbox/internal/task"
 	"signalbox/internal/task/amp"
@@ -24,8 +26,12 @@ import (
 func (b *box) agentWith(role, workspace string) string {
 	b.t.Helper()
 	var made struct{ Keys map[string]string }
+	label := "role"
+	if !slices.Contains(roster.TaskRoles, role) {
+		label = "trade" // it plays none
+	}
 	b.ops(201, "POST /ops/agents",
-		fmt.Sprintf(`{"name":"%s-one","workspace":%q,"labels":{"role":%q}}`, role, workspace, role), &made)
+		fmt.Sprintf(`{"name":"%s-one","workspace":%q,"labels":{%q:%q}}`, role, workspace, label, role), &made)
 	return made.Keys["signal"]
 }
 
@@ -63,6 +69,8 @@ func TestTheCallsOfTasks(t *testing.T) {
 		}{
 			{"none", "POST /amp/messages", taskDispatch, 401, "unauthenticated"},
 			{"cook", "POST /amp/messages", taskDispatch, 403, "no role in tasks"},
+			{"admin", "POST /ops/agents", `{"name":"x","labels":{"role":"Reviewer"}}`, 400, `Did you mean \"reviewer\"?`},
+			{"admin", "PATCH /ops/agents/cook-one", `{"labels":{"role":"admin"}}`, 400, "coordinator, executor, reviewer"},
 			{"executor", "POST /amp/messages", taskDispatch, 403, "AMP_E_AUTH_ROLE"},
 			{"coordinator", "POST /amp/messages", `{"a":1,"a":2}`, 400, `"x_expected":"every name once"`},
 			{

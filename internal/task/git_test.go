@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/task"
 	"signalbox/internal/task/amp"
@@ -305,4 +307,54 @@ func TestNothingOfAHostileRepositoryIsRun(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestBranchesAreCheckedAsGitDoes, and those that look like another are not taken either.
+func TestBranchesAreCheckedAsGitDoes(t *testing.T) {
+	n := start(t, storetest.SQLite(t))
+	number := 100
+	try := func(branch string) (string, *task.ErrorRecord) {
+		number++
+		id := fmt.Sprintf("T-2026-%d", number)
+		_, wrong := n.take(n.parties[amp.Coordinator], amp.InMessage, dispatch(id, 1, "branch", branch))
+		if wrong != nil {
+			return "", wrong
+		}
+		found, err := n.tasks.Task(t.Context(), "default", id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found.Branch, nil
+	}
+	for branch, want := range map[string]string{
+		"feature/x": "feature/x", "refs/heads/feature/x": "feature/x", "heads/feature/x": "feature/x", "größe": "größe",
+		"mainline": "mainline", "feature/main": "feature/main",
+	} {
+		if got, wrong := try(branch); got != want || wrong != nil {
+			t.Errorf("%q became %q: %+v", branch, got, wrong)
+		}
+	}
+	for _, branch := range []string{
+		"HEAD", "head", "@", "./main", "main/.", ".hidden", "a/.b", "a.lock", "a/b.lock/c", "a..b", "a//b", "/a", "a/", "a.", "-a",
+		"a b", "a~1", "a^", "a:b", "a?", "a*", "a[b", `a\b`, "a@{1}", "ma\u200bin", "main\u200b", "\ufeffmain", "ma\u00adin", "a\u202eb",
+		"a\x01b", "a\x7fb", "refs/tags/x", "refs/remotes/origin/x", "refs/heads/refs/heads/main", "heads/HEAD", "mai\u0301n",
+	} {
+		if got, wrong := try(branch); wrong == nil || wrong.Errors[0].Pointer != "/payload/branch" {
+			t.Errorf("%q became %q: %+v", branch, got, wrong)
+		}
+	}
+	for _, branch := range []string{"MAIN", "refs/heads/master", "heads/main", "refs/heads/MaIn"} {
+		if _, wrong := try(branch); wrong == nil || wrong.Errors[0].Code != amp.BranchProtected {
+			t.Errorf("%q: %+v", branch, wrong)
+		}
+	}
+	// Whatever git refuses, we do.
+	rapid.Check(t, func(r *rapid.T) {
+		branch := rapid.StringOfN(rapid.RuneFrom([]rune("ab./-@{}~^:?*[\\ HEADlock\u200b")), 1, 12, -1).Draw(r, "branch")
+		known := exec.CommandContext(t.Context(), "git", "check-ref-format", "refs/heads/"+amp.PlainBranch(branch)).Run() == nil
+		if _, wrong := try(branch); wrong == nil && !known {
+			r.Fatalf("%q is taken, and git does not take it", branch)
+		}
+	})
+	n.WantClean()
 }

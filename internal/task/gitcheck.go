@@ -29,7 +29,7 @@ func (s *Tasks) lookAtGit(ctx context.Context, w *work) *amp.GitFacts {
 	repo, branch := "", ""
 	switch {
 	case m.Dispatch != nil:
-		repo, branch = m.Dispatch.Repo, m.Dispatch.Branch
+		repo, branch = m.Dispatch.Repo, amp.PlainBranch(m.Dispatch.Branch)
 	case err == nil:
 		repo, branch = before.Repo, before.Branch
 	}

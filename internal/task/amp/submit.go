@@ -114,7 +114,10 @@ func (s *step) takeMessage(m *Message) *Refusal {
 // It starts no subtask.
 func (s *step) intake(m *Message) *Refusal {
 	d := m.Dispatch
-	s.t.Risk, s.t.Repo, s.t.Branch, s.t.Criteria = d.Risk, d.Repo, d.Branch, d.Criteria
+	if refusal := s.checkBranch(d); refusal != nil {
+		return refusal
+	}
+	s.t.Risk, s.t.Repo, s.t.Branch, s.t.Criteria = d.Risk, d.Repo, s.branch(d), d.Criteria
 	s.await(m)
 	return nil
 }
@@ -131,7 +134,10 @@ func rank(risk string) int { return slices.Index(Risks, risk) }
 func (s *step) dispatch(m *Message) *Refusal {
 	d, t := m.Dispatch, s.t
 	covered := t.covers(d, s.w.Agent)
-	if refusal := t.checkKept(d); refusal != nil {
+	if refusal := s.checkBranch(d); refusal != nil {
+		return refusal
+	}
+	if refusal := t.checkKept(d, s.branch(d)); refusal != nil {
 		return refusal
 	}
 	// TSK-20: the criteria must not change under the reviewer's hands.
@@ -153,7 +159,7 @@ func (s *step) dispatch(m *Message) *Refusal {
 	}
 	// Old check results say nothing about the work that begins now.
 	t.Phase, t.Dispatch, t.CI = Active, m.MsgID, nil
-	t.Risk, t.Repo, t.Branch, t.Criteria, t.Base = d.Risk, d.Repo, d.Branch, d.Criteria, ""
+	t.Risk, t.Repo, t.Branch, t.Criteria, t.Base = d.Risk, d.Repo, s.branch(d), d.Criteria, ""
 	if s.w.Git != nil {
 		t.Base = s.w.Git.Commit
 	}
@@ -166,6 +172,23 @@ func (s *step) dispatch(m *Message) *Refusal {
 		return nil
 	}
 	return s.checkPlan(m, covered)
+}
+
+// checkBranch refuses a branch that git would not take for one. It is part of the step and not of reading, since
+// dispatches of before are read again in replays.
+func (s *step) checkBranch(d *Dispatch) *Refusal {
+	if s.w.BySeat {
+		return nil
+	}
+	return checkBranch(d.Branch)
+}
+
+// branch is the branch of a dispatch as the task has it.
+func (s *step) branch(d *Dispatch) string {
+	if s.w.BySeat {
+		return d.Branch
+	}
+	return PlainBranch(d.Branch)
 }
 
 // checkGit refuses what a look at the repository has shown to be wrong, and passes its warnings
@@ -184,7 +207,7 @@ func (s *step) checkGit() *Refusal {
 // checkKept refuses a dispatch that changes what only the admin may change (TSK-20): criteria are
 // only added, risk only rises, repository and branch stay. Otherwise a coordinator could make any
 // result pass by dropping the criterion that fails.
-func (t *Task) checkKept(d *Dispatch) *Refusal {
+func (t *Task) checkKept(d *Dispatch, branch string) *Refusal {
 	// The first dispatch of a task binds it to nothing.
 	if t.Risk == "" {
 		return nil
@@ -196,7 +219,7 @@ func (t *Task) checkKept(d *Dispatch) *Refusal {
 		}
 	}
 	switch {
-	case d.Branch != t.Branch:
+	case branch != t.Branch:
 		return unfit(BranchChanged, "/payload/branch", "The task is on the branch "+t.Branch+".", t.Branch)
 	case d.Repo != t.Repo:
 		return unfit(BranchChanged, "/payload/repo", "The task is in the repository "+t.Repo+".", t.Repo)
