@@ -282,7 +282,8 @@ func TestAWorkerWhoseCommandDoesNotAnswerEscalates(t *testing.T) {
 	var shown struct {
 		Status string `json:"task_status"`
 	}
-	if p.get("/amp/tasks/T-2026-044", &shown); shown.Status != "suspended" {
+	p.get("/amp/tasks/T-2026-044", &shown)
+	if shown.Status != "suspended" {
 		t.Errorf("%+v", shown)
 	}
 	if out := mustRun(t, p.dir, "gates", "ls", "--json"); !strings.Contains(out, "has not answered. at all") {

@@ -103,7 +103,7 @@ func TestReassignGivesTheWorkToASuccessor(t *testing.T) {
 }
 
 func TestNobodyReviewsTheirOwnWork(t *testing.T) {
-	eachNode(t, func(t *testing.T, n *node) {
+	eachNode(t, func(_ *testing.T, n *node) {
 		executor, reviewer := n.parties[amp.Executor], n.parties[amp.Reviewer]
 		d, r := dispatch(taskT, 1), result(taskT, 1)
 		n.want("dispatched", amp.InMessage, d)

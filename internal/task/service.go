@@ -187,7 +187,7 @@ func (s *Tasks) findSuccessor(ctx context.Context, w *work) (*amp.Refusal, error
 	if err != nil {
 		return nil, err
 	}
-	if role, err := RoleOf(who); err != nil || i.Action != "reassign" || role != i.Target {
+	if i.Action != "reassign" || who.Labels[roster.RoleLabel] != string(i.Target) {
 		return amp.Refuse(amp.LayerContext, amp.RefMismatch, "/x_agent", "The role of that agent is not "+string(i.Target)+
 			".", expected, nil), nil
 	}

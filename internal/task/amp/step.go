@@ -279,7 +279,7 @@ func (s *step) claimSeat(role Role, generation *whole, claim string) *Refusal {
 
 // mayTake refuses a writer who may not take a lease that was lost.
 func (s *step) mayTake(role Role, seat Seat, claim string) *Refusal {
-	why := ""
+	why := "The agent that had this work has lost its lease on it, and nobody has claimed it since."
 	switch {
 	case s.w.BySeat:
 		return nil
@@ -290,8 +290,6 @@ func (s *step) mayTake(role Role, seat Seat, claim string) *Refusal {
 		return nil
 	case seat.Agent == s.w.Agent:
 		why = "You have lost your lease on this task: you have not written in time."
-	default:
-		why = "The agent that had this work has lost its lease on it, and nobody has claimed it since."
 	}
 	return refuse(LayerAuth, AuthRole, "/from", why).expecting(
 		"an ack of the message in your inbox, which claims the work; then the work itself", nil)
