@@ -245,8 +245,14 @@ func TestABatchThatNobodyFetchesIsCountedAtLast(t *testing.T) {
 func TestAResponseInTheBackgroundIsCountedOnce(t *testing.T) {
 	each(t, func(t *testing.T, n *node) {
 		n.provider.json(`{"id":"resp_9","status":"queued","model":"gpt-4o","output":[],"usage":null}`)
-		n.call("POST", responsesPath, `{"model":"gpt-4o","background":true,"input":"x","max_output_tokens":500}`)
-		testbed.Until(t, "what is due", func() bool { return len(n.due()) == 1 })
+		if got := n.call("POST", responsesPath, `{"model":"gpt-4o","background":true,"input":"x","max_output_tokens":500}`); got.status != http.StatusOK {
+			t.Fatalf("%+v", got)
+		}
+		n.called(1)
+		testbed.Until(t, "what is due", func() bool { return len(n.due()) > 0 })
+		if all := n.due(); len(all) != 1 {
+			t.Fatalf("%+v", all)
+		}
 		if d := n.due()[0]; d.What != "response" || d.ID != "resp_9" || d.Output != 500 || d.Nanos == 0 {
 			t.Errorf("%+v", d)
 		}
