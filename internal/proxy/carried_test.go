@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -451,4 +452,46 @@ func TestARedirectIsNeitherFollowedNorPassedOn(t *testing.T) {
 			t.Errorf("%s: %+v", call, got)
 		}
 	}
+}
+
+// A key that was set is used from then on, and one that was removed no more, though the vault is read again and again.
+func TestAKeyIsUsedAsSoonAsItIsSet(t *testing.T) {
+	each(t, func(t *testing.T, n *node) {
+		used := make(chan string, 1)
+		n.provider.answers(func(w http.ResponseWriter, r *http.Request) {
+			used <- r.Header.Get("X-Api-Key")
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, formCases[0].reply)
+		})
+		var others sync.WaitGroup
+		ended := make(chan struct{})
+		for range 4 {
+			others.Go(func() {
+				for i := 0; ; i++ {
+					select {
+					case <-ended:
+						return
+					default:
+						_ = n.proxy.SetKey(t.Context(), roster.Identity{}, proxy.OpenAI, "", fmt.Sprint("sk-other-", i))
+					}
+				}
+			})
+		}
+		for i := range 30 {
+			key := fmt.Sprint("sk-", i)
+			if err := n.proxy.SetKey(t.Context(), roster.Identity{}, proxy.Anthropic, "", key); err != nil {
+				t.Fatal(err)
+			}
+			got := n.call("POST", messagesPath, strings.Replace(fmt.Sprintf(messageAsk, false), "Clean", key, 1))
+			if got.status != http.StatusOK {
+				t.Fatalf("%s: %+v", key, got)
+			}
+			if with := <-used; with != key {
+				t.Errorf("called with %s after %s was set", with, key)
+			}
+		}
+		close(ended)
+		others.Wait()
+		n.WantClean()
+	})
 }

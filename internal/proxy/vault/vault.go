@@ -23,8 +23,9 @@ type Vault struct {
 	db   *store.DB
 	aead cipher.AEAD
 
-	mu   sync.RWMutex
-	keys map[Place]wire.Secret
+	loading sync.Mutex // one reads at a time, or what was read first could be kept
+	mu      sync.RWMutex
+	keys    map[Place]wire.Secret
 }
 
 // Place is where a key is good: for a provider and a workspace or, with "" for the workspace, for all
@@ -68,6 +69,8 @@ func (v *Vault) decrypt(at Place, sealed []byte) (string, error) {
 // Load reads every key in place of those in memory. A key that cannot be decrypted, because vault.key
 // is another, is left out: calls that need it are refused, and others are not.
 func (v *Vault) Load(ctx context.Context) error {
+	v.loading.Lock()
+	defer v.loading.Unlock()
 	keys := map[Place]wire.Secret{}
 	err := store.Each(v.db.Reading(ctx), func(scan store.Scan) error {
 		var at Place
