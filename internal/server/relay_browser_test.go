@@ -81,7 +81,8 @@ func (p *tab) until(what, expression string) time.Duration {
 	p.t.Helper()
 	began := time.Now()
 	testbed.Until(p.t, what, func() bool {
-		yes, err := chromedp.Run(p.ctx, chromedp.Evaluate[bool]("Boolean("+expression+")"))
+		// What stands at the end of a page is there, and looks as it should, once all of it is loaded.
+		yes, err := chromedp.Run(p.ctx, chromedp.Evaluate[bool]("document.readyState === 'complete' && Boolean("+expression+")"))
 		return err == nil && yes
 	}, p)
 	return time.Since(began)

@@ -71,19 +71,21 @@ const apis = anthropic
       },
     }
 
-const impatient = { timeout: 20000, maxRetries: 2 }
+// However long the operator takes to decide on a busy machine.
+const patient = { maxRetries: 20 }
+const impatient = { timeout: 20000, ...patient }
 const scenarios = {
   pass: { stream: false },
   'pass-stream': { stream: true },
   'held-approve': { stream: false, options: impatient },
   'held-stream-approve': { stream: true, options: impatient },
   'quick-reject': { stream: false, options: { silent: true } },
-  'late-reject': { stream: false },
+  'late-reject': { stream: false, options: patient },
   'stream-reject': { stream: true },
   'quick-expire': { stream: false, options: { silent: true } },
-  'late-expire': { stream: false },
+  'late-expire': { stream: false, options: patient },
   'stream-expire': { stream: true },
-  'soft-reject': { stream: false, options: { agent: 'soft' } },
+  'soft-reject': { stream: false, options: { agent: 'soft', ...patient } },
   'soft-stream-reject': { stream: true, options: { agent: 'soft' } },
   'pending-never': { stream: false, options: { agent: 'short' } },
   'pending-stream-never': { stream: true, options: { agent: 'short' } },

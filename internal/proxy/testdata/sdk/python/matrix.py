@@ -73,7 +73,9 @@ def with_helper(c, scenario):
         return read(s.get_final_message())
 
 
-impatient = {"timeout": 20.0, "max_retries": 2}
+# However long the operator takes to decide on a busy machine.
+patient = {"max_retries": 20}
+impatient = {"timeout": 20.0, **patient}
 later = {"headers": {"prefer": "respond-async"}}
 scenarios = {
     "pass": (False, {}),
@@ -81,12 +83,12 @@ scenarios = {
     "held-approve": (False, impatient),
     "held-stream-approve": (True, impatient),
     "quick-reject": (False, {"silent": True}),
-    "late-reject": (False, {}),
+    "late-reject": (False, patient),
     "stream-reject": (True, {}),
     "quick-expire": (False, {"silent": True}),
-    "late-expire": (False, {}),
+    "late-expire": (False, patient),
     "stream-expire": (True, {}),
-    "soft-reject": (False, {"agent": "soft"}),
+    "soft-reject": (False, {"agent": "soft", **patient}),
     "soft-stream-reject": (True, {"agent": "soft"}),
     "pending-never": (False, {"agent": "short"}),
     "pending-stream-never": (True, {"agent": "short"}),
