@@ -20,7 +20,8 @@ import (
 // Input can be decided again. That is why no rule can read a clock, a table or a random
 // number.
 type Input struct {
-	Event Event `json:"event"`
+	// Event is shared with whoever stores it. Deciding only fills in what follows from the rest of it.
+	Event *Event `json:"event"`
 	Agent Agent `json:"agent"`
 	User  User  `json:"user,omitzero"`
 	// Delegation is the handoff under which it happens, nil for none.
