@@ -13,7 +13,11 @@ func outcome(tb testing.TB, condition string, in policy.Input) string {
 	tb.Helper()
 	p := parse(tb, fmt.Sprintf("version: 1\nrules:\n  - name: r\n    on: [action]\n"+
 		"    when: |\n      %s\n    then: gate\n", condition))
-	in.Event.Point = policy.OnAction
+	event := policy.Event{}
+	if in.Event != nil {
+		event = *in.Event
+	}
+	event.Point, in.Event = policy.OnAction, &event
 	v := p.Decide(tb.Context(), in)
 	switch {
 	case v.Failed && v.Action == policy.Block:
@@ -28,7 +32,7 @@ func outcome(tb testing.TB, condition string, in policy.Input) string {
 }
 
 var something = policy.Input{
-	Event: policy.Event{
+	Event: &policy.Event{
 		Tool: "bash", Tools: []string{"bash", "edit"}, CostUSD: 1.5, Tokens: 10,
 		EstimateUSD: 2.5, EstimateTokens: 9000, Unpriced: true,
 		Payload: map[string]any{

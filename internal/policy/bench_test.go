@@ -44,7 +44,7 @@ func benchPolicy(tb testing.TB, here, elsewhere int) *policy.Policy {
 
 func benchInput() policy.Input {
 	return policy.Input{
-		Event: policy.Event{
+		Event: &policy.Event{
 			Point: policy.OnAction, Protocol: "ahp", Tool: "bash",
 			Command:   "go test ./internal/policy -run TestSomething -count=1",
 			Arguments: map[string]any{"command": "go test ./...", "path": "/srv/app", "amount": 12.5},
@@ -125,7 +125,7 @@ func BenchmarkStopALoop(b *testing.B) {
 	for i := range items {
 		items[i] = "x"
 	}
-	in := policy.Input{Event: policy.Event{Point: policy.OnAction, Payload: map[string]any{"items": items}}}
+	in := policy.Input{Event: &policy.Event{Point: policy.OnAction, Payload: map[string]any{"items": items}}}
 	for b.Loop() {
 		if v := p.Decide(b.Context(), in); !v.Failed {
 			b.Fatal("it was not stopped")

@@ -54,11 +54,11 @@ budgets:
 		reason  string
 		shadows int
 	}{
-		{"nothing was used", policy.Input{Event: policy.Event{Point: "prompt"}}, policy.Allow, "allow-all", "", 0},
+		{"nothing was used", policy.Input{Event: &policy.Event{Point: "prompt"}}, policy.Allow, "allow-all", "", 0},
 		{
 			"the rule before it in the file loosens nothing",
 			policy.Input{
-				Event: policy.Event{Point: "action"}, Agent: policy.Agent{Name: "scout"}, Counts: policy.Counts{"cost": {"hour": 10}},
+				Event: &policy.Event{Point: "action"}, Agent: policy.Agent{Name: "scout"}, Counts: policy.Counts{"cost": {"hour": 10}},
 				Now: time.Date(2026, 12, 31, 23, 15, 0, 0, time.UTC),
 			},
 			policy.Block, "a",
@@ -67,7 +67,7 @@ budgets:
 		{
 			"only says what it is about",
 			policy.Input{
-				Event:  policy.Event{Point: "prompt", Model: "z", Run: "r"},
+				Event:  &policy.Event{Point: "prompt", Model: "z", Run: "r"},
 				Counts: policy.Counts{"cost.run": {"31d": 9}},
 			},
 			policy.Allow, "allow-all", "", 0,
@@ -75,7 +75,7 @@ budgets:
 		{
 			"tokens count beside money",
 			policy.Input{
-				Event:  policy.Event{Point: "prompt", Model: "y", Run: "r"},
+				Event:  &policy.Event{Point: "prompt", Model: "y", Run: "r"},
 				Counts: policy.Counts{"tokens.run": {"31d": 1001}, "cost.run": {"31d": 0.1}},
 			},
 			policy.Block, "b",
@@ -83,12 +83,12 @@ budgets:
 		},
 		{
 			"a budget on trial stops nobody",
-			policy.Input{Event: policy.Event{Point: "prompt"}, Counts: policy.Counts{"tokens.workspace": {"month": 5}}},
+			policy.Input{Event: &policy.Event{Point: "prompt"}, Counts: policy.Counts{"tokens.workspace": {"month": 5}}},
 			policy.Allow, "allow-all", "", 1,
 		},
 		{
 			"a signal is none of its business",
-			policy.Input{Event: policy.Event{Point: "signal"}, Counts: policy.Counts{"cost": {"hour": 10}}},
+			policy.Input{Event: &policy.Event{Point: "signal"}, Counts: policy.Counts{"cost": {"hour": 10}}},
 			policy.Allow, "default", "", 0,
 		},
 	} {
@@ -209,7 +209,7 @@ rules:
 		"other": {policy.Gate, "b", 1},
 	} {
 		in := policy.Input{
-			Event:  policy.Event{Point: "action", Tool: tool, Payload: map[string]any{"x": "text"}},
+			Event:  &policy.Event{Point: "action", Tool: tool, Payload: map[string]any{"x": "text"}},
 			Counts: policy.Counts{"cost": {"day": 1}},
 		}
 		v := p.Decide(t.Context(), in)
@@ -224,7 +224,7 @@ rules:
 		}
 	}
 	if v := parse(t, strings.ReplaceAll(source, "rules:", "defaults: {action: block}\nrules:")).Decide(t.Context(), policy.Input{
-		Event: policy.Event{Point: "action", Tool: "other"}, Counts: policy.Counts{"cost": {"day": 1}},
+		Event: &policy.Event{Point: "action", Tool: "other"}, Counts: policy.Counts{"cost": {"day": 1}},
 	}); v.Action != policy.Block || v.Rule != "default" {
 		t.Errorf("a default that blocks: %+v", v)
 	}
@@ -256,7 +256,7 @@ rules:
 		{"another rule blocks anyway", "never", counts("cost.deck", "day", 1.2), counts("cost.deck", "day", 1), policy.Block, "b"},
 		{"nothing is reached", "", counts("cost.deck", "day", 0.9), counts("cost.deck", "day", 0.9), policy.Allow, "default"},
 	} {
-		in := policy.Input{Event: policy.Event{Point: "prompt", Tool: c.tool}, Counts: c.counts, Reserved: c.reserved}
+		in := policy.Input{Event: &policy.Event{Point: "prompt", Tool: c.tool}, Counts: c.counts, Reserved: c.reserved}
 		v := p.Decide(t.Context(), in)
 		if v.Action != c.then || v.Rule != c.rule {
 			t.Errorf("%s: %+v", c.name, v)
@@ -269,7 +269,7 @@ rules:
 		}
 	}
 	in := policy.Input{
-		Event: policy.Event{Point: "prompt"},
+		Event: &policy.Event{Point: "prompt"},
 		Delegation: &policy.Delegation{Verified: true, ID: "h", Hops: []policy.Hop{{
 			ID: "h", Budget: policy.Budget{CostUSD: 1}, Spent: policy.Budget{CostUSD: 1.2}, Reserved: policy.Budget{CostUSD: 0.3},
 		}}},
@@ -301,7 +301,7 @@ rules:
 			spent["cost"] = with(spent["cost"], w, s)
 		}
 		decide := func(counts, held policy.Counts) policy.Verdict {
-			return p.Decide(t.Context(), policy.Input{Event: policy.Event{Point: "prompt"}, Counts: counts, Reserved: held})
+			return p.Decide(t.Context(), policy.Input{Event: &policy.Event{Point: "prompt"}, Counts: counts, Reserved: held})
 		}
 		got, without, full := decide(all, reserved), decide(spent, nil), decide(all, nil)
 		switch {

@@ -90,7 +90,7 @@ func TestOneVerdictWhateverTheToolIsCalled(t *testing.T) {
 			check := func(what string, c toolCall) bool {
 				for _, point := range []policy.Point{policy.OnAction, policy.OnToolCall} {
 					e := policy.Event{Point: point, Tool: c.Tool, Toolset: c.Toolset, Arguments: c.Arguments, CWD: g.Cwd}
-					v := p.Decide(t.Context(), policy.Input{Event: e})
+					v := p.Decide(t.Context(), policy.Input{Event: &e})
 					if v.Action != g.Then || !named(g.Rule, v.Rule) {
 						f := e.Facts()
 						t.Errorf("%s at %s: %s by %s (%s), want %s by %s\ndeletes %q writes %q reads %q hosts %q opaque %q\n%+v",

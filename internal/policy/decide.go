@@ -71,7 +71,7 @@ func (p *Policy) decide(ctx context.Context, in *Input, budgetsAlone bool) (v Ve
 	if in.Event.facts != nil && in.Event.facts.Unreadable != "" {
 		return Verdict{Action: Block, Rule: UnreadableRule, Reason: in.Event.facts.Unreadable}
 	}
-	if v, outside := in.delegation().outside(&in.Event, in.settled); outside {
+	if v, outside := in.delegation().outside(in.Event, in.settled); outside {
 		return v
 	}
 	if v, missing := p.MissingScope(in); missing {
@@ -128,7 +128,7 @@ func failure(rule string, err error) Verdict {
 // reads is never decoded (Event.Fill).
 func newVariables(in *Input) *variables {
 	return &variables{
-		event:      object{eventType, &in.Event},
+		event:      object{eventType, in.Event},
 		agent:      object{agentType, &in.Agent},
 		user:       object{userType, &in.User},
 		delegation: object{delegationType, in.delegation()},

@@ -120,12 +120,12 @@ func TestTheFirstRuleThatMatchesDecides(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, p.Decide(t.Context(), policy.Input{Event: c.event})); diff != "" {
+			if diff := cmp.Diff(c.want, p.Decide(t.Context(), policy.Input{Event: &c.event})); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}
-	if a := p.Decide(t.Context(), policy.Input{Event: policy.Event{Point: "confirmation"}}).Action; a != policy.Gate {
+	if a := p.Decide(t.Context(), policy.Input{Event: &policy.Event{Point: "confirmation"}}).Action; a != policy.Gate {
 		t.Errorf("a confirmation that nothing is said of is %s", a)
 	}
 }
@@ -147,34 +147,34 @@ func TestWhatCannotBeEvaluatedIsBlocked(t *testing.T) {
 		in         policy.Input
 		reason     string
 	}{
-		{"a division by zero", "10 / event.tokens > 1", t.Context(), policy.Input{}, "division by zero"},
+		{"a division by zero", "10 / event.tokens > 1", t.Context(), policy.Input{Event: &policy.Event{}}, "division by zero"},
 		{
 			"a wrong type", "event.payload.n > 1", t.Context(),
-			policy.Input{Event: policy.Event{Payload: map[string]any{"n": "many"}}},
+			policy.Input{Event: &policy.Event{Payload: map[string]any{"n": "many"}}},
 			"string > int",
 		},
 		{
 			"a panic of what counts", `recent.actions("1m") > 1`, t.Context(),
-			policy.Input{Recent: panics{}},
+			policy.Input{Event: &policy.Event{}, Recent: panics{}},
 			"counting went wrong",
 		},
 		{
 			"a value that is no data", "event.payload.c == 1", t.Context(),
-			policy.Input{Event: policy.Event{Payload: map[string]any{"c": make(chan int)}}},
+			policy.Input{Event: &policy.Event{Payload: map[string]any{"c": make(chan int)}}},
 			"could not be evaluated",
 		},
 		{
 			"a huge list", `event.payload.items.all(i, i == "x")`, t.Context(),
-			policy.Input{Event: policy.Event{Payload: map[string]any{"items": items}}},
+			policy.Input{Event: &policy.Event{Payload: map[string]any{"items": items}}},
 			"cost limit exceeded",
 		},
 		{
 			"text that is built over and over", `event.payload.items.map(i, event.payload.text + i).size() == 0`, t.Context(),
-			policy.Input{Event: policy.Event{Payload: map[string]any{"items": items, "text": strings.Repeat("x", 1<<20)}}},
+			policy.Input{Event: &policy.Event{Payload: map[string]any{"items": items, "text": strings.Repeat("x", 1<<20)}}},
 			"cost limit exceeded",
 		},
-		{"a context that ended", "true", ended, policy.Input{}, "context canceled"},
-		{"no context", "true", nil, policy.Input{}, "could not be evaluated"},
+		{"a context that ended", "true", ended, policy.Input{Event: &policy.Event{}}, "context canceled"},
+		{"no context", "true", nil, policy.Input{Event: &policy.Event{}}, "could not be evaluated"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := parse(t, "version: 1\nrules:\n  - name: r\n    on: [action]\n    when: "+c.when+"\n    then: allow\n")
@@ -190,7 +190,7 @@ func TestWhatCannotBeEvaluatedIsBlocked(t *testing.T) {
 		})
 	}
 	if v := parse(t, "version: 1").Decide(t.Context(),
-		policy.Input{Event: policy.Event{Point: "acton"}}); v.Action != policy.Block || !v.Failed {
+		policy.Input{Event: &policy.Event{Point: "acton"}}); v.Action != policy.Block || !v.Failed {
 		t.Errorf("at a control point that there is not: %+v", v)
 	}
 }
@@ -200,7 +200,7 @@ func TestALoopStopsWhenTheContextEnds(t *testing.T) {
 		"recent.actions(\"1m\") >= 0)', then: allow}\n")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	in := policy.Input{
-		Event: policy.Event{Point: "action", Payload: map[string]any{"items": make([]any, 100_000)}},
+		Event: &policy.Event{Point: "action", Payload: map[string]any{"items": make([]any, 100_000)}},
 		Recent: counting(func() {
 			cancel(errors.New("enough"))
 		}),
@@ -236,7 +236,7 @@ rules:
 		t.Error(diff)
 	}
 	recent := asked{}
-	if v := p.Decide(t.Context(), policy.Input{Event: policy.Event{Point: "action"}, Recent: recent}); v.Rule != "a" {
+	if v := p.Decide(t.Context(), policy.Input{Event: &policy.Event{Point: "action"}, Recent: recent}); v.Rule != "a" {
 		t.Errorf("got %+v", v)
 	}
 	if diff := cmp.Diff(asked{
@@ -246,11 +246,11 @@ rules:
 		recent); diff != "" {
 		t.Error(diff)
 	}
-	in := policy.Input{Event: policy.Event{Point: "action"}, Counts: policy.Counts{"actions": {"600s": 3}}}
+	in := policy.Input{Event: &policy.Event{Point: "action"}, Counts: policy.Counts{"actions": {"600s": 3}}}
 	if v := p.Decide(t.Context(), in); v.Rule != "a" {
 		t.Errorf("from stored counts: %+v", v)
 	}
-	if v := p.Decide(t.Context(), policy.Input{Event: policy.Event{Point: "action"}}); v.Rule != policy.DefaultRule {
+	if v := p.Decide(t.Context(), policy.Input{Event: &policy.Event{Point: "action"}}); v.Rule != policy.DefaultRule {
 		t.Errorf("without any: %+v", v)
 	}
 }
@@ -275,7 +275,7 @@ func TestNoFurtherRuleIsTriedWhenTheContextHasEnded(t *testing.T) {
 	p := parse(t, "version: 1\nrules:\n  - {name: slow, on: [action], when: 'recent.actions(\"1m\") > 5', then: "+
 		"block}\n  - {name: all, on: [action], when: true, then: allow}\n")
 	ctx, cancel := context.WithCancel(t.Context())
-	in := policy.Input{Event: policy.Event{Point: "action"}, Recent: counting(cancel)}
+	in := policy.Input{Event: &policy.Event{Point: "action"}, Recent: counting(cancel)}
 	if v := p.Decide(ctx, in); !v.Failed || v.Action != policy.Block || v.Rule != "all" {
 		t.Errorf("got %+v", v)
 	}
@@ -293,7 +293,7 @@ func TestARuleWithoutWhenAppliesAlways(t *testing.T) {
 		"all":              {Point: policy.OnRateLimit},
 		policy.DefaultRule: {Point: policy.OnAction},
 	} {
-		if v := p.Decide(t.Context(), policy.Input{Event: e}); v.Rule != rule {
+		if v := p.Decide(t.Context(), policy.Input{Event: &e}); v.Rule != rule {
 			t.Errorf("%+v: decided by %s", e, v.Rule)
 		}
 	}

@@ -140,7 +140,7 @@ func TestNoDisguiseTurnsABlockIntoAnAllow(t *testing.T) {
 		e := policy.Event{
 			Point: policy.OnAction, Tool: "Bash", CWD: "/srv/app", Arguments: map[string]any{"command": text},
 		}
-		if v := p.Decide(t.Context(), policy.Input{Event: e}); v.Action == policy.Allow {
+		if v := p.Decide(t.Context(), policy.Input{Event: &e}); v.Action == policy.Allow {
 			t.Fatalf("%q is allowed by %s: %+v", text, v.Rule, e.Facts())
 		}
 	})

@@ -211,7 +211,7 @@ func guardedFields() map[string]func(*Input) string {
 	all := map[string]func(*Input) string{}
 	for name, f := range eventFields {
 		if f.typ.Kind() == types.StringKind {
-			all["event."+name] = func(in *Input) string { return string(f.get(&in.Event).(types.String)) }
+			all["event."+name] = func(in *Input) string { return string(f.get(in.Event).(types.String)) }
 		}
 	}
 	for name, f := range agentFields {

@@ -20,9 +20,10 @@ import (
 // Input can be decided again. That is why no rule can read a clock, a table or a random
 // number.
 type Input struct {
-	Event Event `json:"event"`
-	Agent Agent `json:"agent"`
-	User  User  `json:"user,omitzero"`
+	// Event is shared with whoever stores it. Deciding only fills in what follows from the rest of it.
+	Event *Event `json:"event"`
+	Agent Agent  `json:"agent"`
+	User  User   `json:"user,omitzero"`
 	// Delegation is the handoff under which it happens, nil for none.
 	Delegation *Delegation `json:"delegation,omitempty"`
 	Scopes     []string    `json:"scopes,omitzero"` // what user, agent and every hop have, nil for everything

@@ -74,7 +74,7 @@ func fill(v reflect.Value, name string) string {
 
 func TestDataIsFilledInWhenARuleAsksForIt(t *testing.T) {
 	filled := 0
-	in := policy.Input{Event: policy.Event{Point: policy.OnPrompt, Tool: "t", Fill: func(e *policy.Event) {
+	in := policy.Input{Event: &policy.Event{Point: policy.OnPrompt, Tool: "t", Fill: func(e *policy.Event) {
 		filled++
 		e.Payload, e.Metadata = map[string]any{"a": "b"}, map[string]any{"c": "d"}
 	}}}
@@ -93,9 +93,9 @@ func TestDataIsFilledInWhenARuleAsksForIt(t *testing.T) {
 }
 
 func TestRulesSeeEveryFieldOfAnInput(t *testing.T) {
-	var in policy.Input
+	in := policy.Input{Event: &policy.Event{}}
 	agent := fill(reflect.ValueOf(&in.Agent).Elem(), "agent")
-	event := fill(reflect.ValueOf(&in.Event).Elem(), "event")
+	event := fill(reflect.ValueOf(in.Event).Elem(), "event")
 	event = strings.Replace(event, `event.point == "v-point"`, `event.point == "action"`, 1)
 	for part := range slices.Values(strings.Split(event+" && "+agent, " && ")) {
 		if got := outcome(t, part, in); got != "true" {
@@ -128,8 +128,8 @@ func TestAWholeNumberIsTheSameHoweverItWasDecoded(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, condition := range []string{"event.payload.n % 2 == 0", "event.payload.n / 4 == 1", "event.payload.n > 5"} {
-			decided := outcome(t, condition, policy.Input{Event: policy.Event{Payload: map[string]any{"n": n}}})
-			replayed := outcome(t, condition, policy.Input{Event: policy.Event{Payload: map[string]any{"n": json.Number(text)}}})
+			decided := outcome(t, condition, policy.Input{Event: &policy.Event{Payload: map[string]any{"n": n}}})
+			replayed := outcome(t, condition, policy.Input{Event: &policy.Event{Payload: map[string]any{"n": json.Number(text)}}})
 			if decided != replayed {
 				t.Errorf("%s with %s: %s, and replayed %s", condition, text, decided, replayed)
 			}

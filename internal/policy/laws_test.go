@@ -78,7 +78,7 @@ var anyInput = rapid.Custom(func(t *rapid.T) policy.Input {
 		}
 	}
 	return policy.Input{
-		Event: policy.Event{
+		Event: &policy.Event{
 			Point: rapid.SampledFrom([]policy.Point{"action", "action", "action", "prompt", "nowhere", ""}).Draw(t, "point"),
 			Tool:  rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "tool"), Depth: rapid.Int64Range(0, 4).Draw(t, "depth"),
 			Command: rapid.SampledFrom([]string{

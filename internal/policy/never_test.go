@@ -97,7 +97,7 @@ rules:
 	payload := map[string]any{"arguments": map[string]any{
 		"command": "TOKEN=" + token + " git push --force", "files": []any{"/tmp/a", "/srv/b"}, "token": token,
 	}}
-	v := p.Decide(t.Context(), policy.Input{Event: policy.Event{Point: policy.OnAction, Payload: payload}})
+	v := p.Decide(t.Context(), policy.Input{Event: &policy.Event{Point: policy.OnAction, Payload: payload}})
 	got := v.Changes.Apply(payload, func(s string) string { return strings.ReplaceAll(s, token, "HIDDEN") })
 	want := map[string]any{"arguments": map[string]any{
 		"command": "TOKEN=HIDDEN git push --force-with-lease", "files": []any{"/var/tmp/a", "/srv/b"}, "token": token,

@@ -43,7 +43,7 @@ func TestATableSaysWhichScopesAToolNeeds(t *testing.T) {
 		{"all of several", "mcp__mail__purge", []string{"email.admin", "email.send"}, "default", ""},
 	} {
 		v := p.Decide(t.Context(), policy.Input{
-			Event: policy.Event{Point: policy.OnAction, Tool: c.tool}, Agent: policy.Agent{Name: "desk"}, Scopes: c.scopes,
+			Event: &policy.Event{Point: policy.OnAction, Tool: c.tool}, Agent: policy.Agent{Name: "desk"}, Scopes: c.scopes,
 		})
 		if v.Rule != c.rule || !strings.Contains(v.Reason, c.says) || (v.Action == policy.Block) != (c.rule == "scopes") {
 			t.Errorf("%s: %+v", c.name, v)
@@ -67,7 +67,7 @@ func TestRulesSeeOnWhoseBehalfAnAgentActs(t *testing.T) {
 		{"a scope", "", policy.User{Name: "eve", Verified: true, Scopes: []string{"email.read"}}, "reads-more"},
 	} {
 		v := p.Decide(t.Context(), policy.Input{
-			Event: policy.Event{Point: policy.OnAction, Tool: "x", User: c.claimed}, User: c.user,
+			Event: &policy.Event{Point: policy.OnAction, Tool: "x", User: c.claimed}, User: c.user,
 		})
 		if v.Rule != c.rule || v.Failed {
 			t.Errorf("%s: %+v", c.name, v)

@@ -75,14 +75,20 @@ func (x *exchange) judgeCalls(ctx context.Context, calls []form.Call, to *ruling
 
 // decideCall asks the policy about a call.
 func (x *exchange) decideCall(ctx context.Context, c *form.Call) rulebook.Decision {
-	first := x.p.core.Book.Decide(ctx, x.who, x.policyEvent(c))
-	return x.reserve([]rulebook.Decision{first}, func(all []rulebook.Decision) rulebook.Decision {
-		d := all[0]
+	return x.reserveOne(x.p.core.Book.Decide(ctx, x.who, x.policyEvent(c)), func(d rulebook.Decision) rulebook.Decision {
 		if c.Unclear != "" && d.Action == policy.Allow {
 			requirePerson(&d, d.Rule, d.Layer, "Rules cannot see what this call would do: "+c.Unclear+".")
 		}
 		return d
 	})
+}
+
+// reserveOne is reserve of one decision. Most look at no counter, and nothing is made of them but what choose makes.
+func (x *exchange) reserveOne(d rulebook.Decision, choose func(rulebook.Decision) rulebook.Decision) rulebook.Decision {
+	if !d.Counted() {
+		return choose(d)
+	}
+	return x.reserve([]rulebook.Decision{d}, func(all []rulebook.Decision) rulebook.Decision { return choose(all[0]) })
 }
 
 // reserve writes the decision that choose takes before anything follows from it, if rules looked at counters, so that

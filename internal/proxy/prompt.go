@@ -49,30 +49,35 @@ func (x *exchange) askPolicy() (*gate.Approval, error) {
 // decidePrompt asks the policy about the request. A batch gets the strictest decision that one of
 // its requests gets (PRX-22), and is shown under that request's model.
 func (x *exchange) decidePrompt() rulebook.Decision {
+	if x.kind != kindBatch || len(x.q.batch) == 0 {
+		return x.reserveOne(x.decideOne(&x.q), func(d rulebook.Decision) rulebook.Decision { return x.ifSeen(&x.q, d) })
+	}
 	var all []rulebook.Decision
 	var about []*request
-	ask := func(q *request) { all, about = append(all, x.decideOne(q)), append(about, q) }
-	if x.kind == kindBatch {
-		for _, params := range x.q.batch {
-			ask(x.batched(params))
-		}
-	}
-	if len(all) == 0 {
-		ask(&x.q)
+	for _, params := range x.q.batch {
+		q := x.batched(params)
+		all, about = append(all, x.decideOne(q)), append(about, q)
 	}
 	return x.reserve(all, func(all []rulebook.Decision) (worst rulebook.Decision) {
 		for i, d := range all {
-			if d.Action == policy.Allow && about[i].thread.unknown && x.rules.continued != "" {
-				requirePerson(&d, x.rules.continued, x.rules.layer,
-					"This continues a conversation that the provider keeps and Signalbox has not seen, so the rule "+
-						x.rules.continued+" cannot be checked against what came before.")
-			}
+			d = x.ifSeen(about[i], d)
 			if i == 0 || severity[d.Action] > severity[worst.Action] {
 				worst, x.q.model = d, about[i].model
 			}
 		}
 		return worst
 	})
+}
+
+// ifSeen is a decision about a request, or that a person decides: a rule depends on what the conversation holds, and we
+// have not seen that.
+func (x *exchange) ifSeen(q *request, d rulebook.Decision) rulebook.Decision {
+	if d.Action == policy.Allow && q.thread.unknown && x.rules.continued != "" {
+		requirePerson(&d, x.rules.continued, x.rules.layer,
+			"This continues a conversation that the provider keeps and Signalbox has not seen, so the rule "+
+				x.rules.continued+" cannot be checked against what came before.")
+	}
+	return d
 }
 
 // decideOne asks the policy about one request, with the tools of the conversation that it continues.

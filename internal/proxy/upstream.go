@@ -44,18 +44,13 @@ func (x *exchange) callProvider(body io.Reader, length int64) (res *http.Respons
 	// The escaped path is sent as the client wrote it; Path has to be its decoded form.
 	at := *base
 	at.Path, at.RawPath, at.RawQuery = base.Path+plain, base.EscapedPath()+x.path, x.r.URL.RawQuery
-	req := &http.Request{
-		Method: x.r.Method, URL: &at, Host: base.Host, Header: x.header, ContentLength: length, Proto: "HTTP/1.1",
-		ProtoMajor: 1, ProtoMinor: 1,
+	// A body in memory can be read again, which lets the transport retry on a new connection.
+	req, err := http.NewRequestWithContext(ctx, x.r.Method, "/", body)
+	if err != nil {
+		return nil, end, err
 	}
-	if body != nil {
-		req.Body = io.NopCloser(body)
-		if text, ok := body.(*bytes.Reader); ok { // lets the transport retry on a new connection
-			whole := *text
-			req.GetBody = func() (io.ReadCloser, error) { again := whole; return io.NopCloser(&again), nil }
-		}
-	}
-	if res, err = x.p.transport.RoundTrip(req.WithContext(ctx)); err != nil {
+	req.URL, req.Host, req.Header, req.ContentLength = &at, base.Host, x.header, length
+	if res, err = x.p.transport.RoundTrip(req); err != nil {
 		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 			return nil, end, x.tooLarge()
 		}

@@ -38,12 +38,15 @@ func (s *StaleError) Error() string {
 // Recheck may come to another end.
 func Counted(all []Decision) bool {
 	for i := range all {
-		if all[i].basis != nil {
+		if all[i].Counted() {
 			return true
 		}
 	}
 	return false
 }
+
+// Counted is that of one decision.
+func (d *Decision) Counted() bool { return d.basis != nil }
 
 // Recheck makes a decision exact. Call it in the transaction that records the decision, before anything is appended
 // for it, and append the record of the decision that it returns. The counters that rules read are counted again with
@@ -185,12 +188,18 @@ func (d Decision) Body(tx *ledger.Tx, encoded ledger.Body, encode func(Record) (
 // What is allowed at prompt then has Record.Reserve, unless the events estimate nothing: what all of them may use counts
 // until a Fact with its id as Release says that the call is over.
 func Reserve(l *ledger.Ledger, all []Decision, choose func([]Decision) Decision, entry func(Decision) ledger.Event) (
-	d Decision, err error,
+	Decision, error,
 ) {
 	if !Counted(all) {
 		return choose(all), nil
 	}
-	all = slices.Clone(all)
+	return reserveCounted(l, slices.Clone(all), choose, entry)
+}
+
+// reserveCounted is Reserve of decisions that have looked at counters. It is apart, since its decision outlives the call
+// in memory, which others need not pay for.
+func reserveCounted(l *ledger.Ledger, all []Decision, choose func([]Decision) Decision, entry func(Decision) ledger.Event,
+) (d Decision, err error) {
 	err = Settle(all[0], func(Decision) error {
 		d = choose(all)
 		if !Counted(all) { // any more

@@ -285,14 +285,17 @@ func (b *Book) read(e *ledger.Entry) (Reading, error) {
 // input is what the decision depended on, with the counters on record.
 func (r *Record) input() policy.Input {
 	in := policy.Input{
-		Event: *r.Event, Agent: r.Agent, User: r.User, Scopes: r.Scopes,
+		Event: r.Event, Agent: r.Agent, User: r.User, Scopes: r.Scopes,
 		Now: time.UnixMicro(r.Now).UTC(), Counts: r.Recent, Reserved: r.Reserved,
 	}
 	if d := &r.Delegation; d.ID != "" || d.Unverified || d.Refused {
 		own := *d
 		in.Delegation = &own
 	}
-	in.Event.Depth = max(in.Event.Depth, r.Delegation.Depth) // a call that is silent about it is as deep
+	if r.Delegation.Depth > in.Event.Depth { // a call that is silent about it is as deep
+		deep := *in.Event
+		deep.Depth, in.Event = r.Delegation.Depth, &deep
+	}
 	if r.Refused != "" {
 		in.Refused = &policy.Verdict{Action: policy.Block, Rule: r.Refused, Reason: r.Reason}
 	}

@@ -257,7 +257,7 @@ var proxyHeaders = []string{
 // browser cannot make it. A page of another site is recognised by the headers that browsers add (Origin,
 // Sec-Fetch-Site), a name that leads here by a trick of DNS by Host. The third check holds in browsers
 // that add nothing: without asking us first, a page can send forms and plain text, but no JSON.
-func (e *edge) checkStranger(r *http.Request, route wire.Route) error {
+func (e *edge) checkStranger(r *http.Request, route *wire.Route) error {
 	if route.Auth != wire.Public || carries(r, route.Proof) {
 		return nil
 	}
@@ -295,7 +295,7 @@ func (e *edge) checkHost(r *http.Request) error {
 
 // checkMedia refuses a body that is not of the type that the route takes. A program may leave the type out
 // (MSG-5); a browser may not, because a page can make it do that.
-func checkMedia(r *http.Request, route wire.Route) error {
+func checkMedia(r *http.Request, route *wire.Route) error {
 	if route.Request == nil && route.RequestMedia == "" {
 		return nil
 	}

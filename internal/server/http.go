@@ -63,8 +63,8 @@ func (s *Server) handler() http.Handler {
 				Handle: serveDocument(document, at.media),
 			})
 	}
-	for _, route := range routes {
-		mux.Handle(route.Method+" "+route.Path, s.serve(route))
+	for i := range routes {
+		mux.Handle(routes[i].Method+" "+routes[i].Path, s.serve(&routes[i]))
 	}
 	// The dashboard checks sessions and roles itself; its pages are not part of the API.
 	dashboard := s.behindTheWall(s.core.web.Handler())
@@ -84,7 +84,8 @@ func serveDocument(document []byte, media string) wire.Handler {
 
 // serve wraps the handler of a route in what all calls have in common: authentication, known parameters, deadlines,
 // the error form and metrics. Handlers return errors and never write one themselves.
-func (s *Server) serve(route wire.Route) http.Handler {
+func (s *Server) serve(route *wire.Route) http.Handler {
+	count, name := s.metrics.of(route), route.Method+" "+route.Path
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
 		// The listener's read timeout is for what is sent to us. A call without a
@@ -98,7 +99,7 @@ func (s *Server) serve(route wire.Route) http.Handler {
 		counted := &statusWriter{ResponseWriter: w, status: http.StatusOK}
 		source, _, _ := net.SplitHostPort(r.RemoteAddr)
 		r = r.WithContext(refusal.With(r.Context(), s.core.Refusals, refusal.Call{
-			Source: source, Name: route.Method + " " + route.Path,
+			Source: source, Name: name,
 		}))
 		if err := s.answer(counted, r, route); err != nil {
 			refusal.Note(r.Context(), err)
@@ -111,7 +112,7 @@ func (s *Server) serve(route wire.Route) http.Handler {
 				wire.Fail(counted, err)
 			}
 		}
-		s.metrics.request(route, counted.status, time.Since(began))
+		count(counted.status, time.Since(began))
 		if s.log.Enabled(r.Context(), slog.LevelDebug) {
 			s.log.Debug("answered", "method", r.Method, "path", route.Path, "status", counted.status, "took", time.Since(began))
 		}
@@ -131,7 +132,7 @@ func (s *Server) explain(err error, call ...any) error {
 
 // answer authenticates, counts the call against the rate limit, checks the parameters, and runs the handler, in this
 // order. Nothing that costs more than a lookup happens before the caller is known.
-func (s *Server) answer(w http.ResponseWriter, r *http.Request, route wire.Route) error {
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, route *wire.Route) error {
 	if err := s.edge.checkStranger(r, route); err != nil {
 		return err
 	}
@@ -210,7 +211,7 @@ func (s *Server) caller(r *http.Request, needed wire.Auth) (roster.Identity, err
 
 // refuseAgents refuses a call that decides or configures as an operator and comes from an agent's
 // process. What only reads is for everybody who has a key.
-func (s *Server) refuseAgents(r *http.Request, route wire.Route, who roster.Identity) error {
+func (s *Server) refuseAgents(r *http.Request, route *wire.Route, who roster.Identity) error {
 	if who.Kind != roster.HolderOperator || route.Reads || r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return nil
 	}
@@ -309,7 +310,7 @@ func (s *Server) outermost(mux *http.ServeMux) http.Handler {
 			return
 		}
 		// ServeHTTP rather than handler: it fills in the path's values.
-		mux.ServeHTTP(w, r.WithContext(wire.WithStop(r.Context(), s.stopping)))
+		mux.ServeHTTP(w, r)
 	})
 }
 

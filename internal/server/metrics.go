@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -93,10 +94,17 @@ func newMetrics(c *core) *metrics {
 	return m
 }
 
-// request counts a call. The label is the pattern of the route and not the path, which
-// has ids in it: each would be a time series of its own.
-func (m *metrics) request(route wire.Route, status int, took time.Duration) {
-	m.requests.WithLabelValues(route.Method, route.Path, strconv.Itoa(status)).Observe(took.Seconds())
+// of is what counts the calls of a route. The label is the pattern of the route and not the path, which
+// has ids in it: each would be a time series of its own. A series begins with its first call, and is looked up once.
+func (m *metrics) of(route *wire.Route) func(status int, took time.Duration) {
+	var series sync.Map // by status
+	return func(status int, took time.Duration) {
+		one, known := series.Load(status)
+		if !known {
+			one, _ = series.LoadOrStore(status, m.requests.WithLabelValues(route.Method, route.Path, strconv.Itoa(status)))
+		}
+		one.(prometheus.Observer).Observe(took.Seconds())
+	}
 }
 
 // handle answers GET /metrics. spending adds what was counted, of the workspaces that the caller may see.

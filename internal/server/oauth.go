@@ -37,7 +37,7 @@ func (s *Server) resourceRoutes() (routes []wire.Route) {
 }
 
 // challenge leads a client of MCP that was refused to where it can get a token, if there is such a place.
-func (s *Server) challenge(w http.ResponseWriter, r *http.Request, route wire.Route, err error) {
+func (s *Server) challenge(w http.ResponseWriter, r *http.Request, route *wire.Route, err error) {
 	if route.Path == mcp.Path && len(s.config.UserIssuers) > 0 && fault.Is(err, fault.Unauthenticated) {
 		w.Header().Set("WWW-Authenticate", mcp.Challenge(s.core.BaseURL, r.Header.Get("Authorization") != ""))
 	}

@@ -19,6 +19,7 @@ import (
 	"signalbox/internal/kin"
 	"signalbox/internal/ledger"
 	"signalbox/internal/protocol"
+	"signalbox/internal/wire"
 )
 
 // The limits of the listener. A client that is slower than this is cut off.
@@ -331,6 +332,7 @@ func (s *Server) httpServer() *http.Server {
 		ReadTimeout:       requestTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
+		BaseContext:       func(net.Listener) context.Context { return wire.WithStop(context.Background(), s.stopping) },
 		ConnContext:       kin.WithConn,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}

@@ -221,7 +221,7 @@ func (w *Web) admit(out http.ResponseWriter, r *http.Request, role roster.Role) 
 	}
 	if err == nil {
 		// Broken escapes and NUL in the address are refused here, so that pages need not look.
-		err = wire.KnownQuery(r, wire.Route{Lenient: true})
+		err = wire.KnownQuery(r, &wire.Route{Lenient: true})
 	}
 	r = r.WithContext(wire.WithScope(roster.With(r.Context(), who), who.Workspace))
 	request := &Request{Request: r, Who: who, w: out}

@@ -117,8 +117,12 @@ func BadCursor() error {
 // KnownQuery refuses query parameters that the route does not have, unless it is
 // lenient: a misspelt filter would silently select everything. It also refuses paths and
 // values with a NUL or invalid UTF-8, which PostgreSQL could not look up.
-func KnownQuery(r *http.Request, route Route) error {
-	query, err := url.ParseQuery(r.URL.RawQuery)
+func KnownQuery(r *http.Request, route *Route) error {
+	var query url.Values
+	var err error
+	if r.URL.RawQuery != "" {
+		query, err = url.ParseQuery(r.URL.RawQuery)
+	}
 	if err != nil {
 		return fault.New(fault.InvalidRequest,
 			"The query of the address is not well formed. Write & between parameters, and %%25 for a percent sign.")

@@ -76,10 +76,10 @@ func TestACursorThatNoListingGaveIsRefused(t *testing.T) {
 
 func TestAnUnknownParameterNamesTheNearest(t *testing.T) {
 	known := []wire.Param{{Name: "limit"}, {Name: "cursor"}}
-	if err := wire.KnownQuery(get(t, "limit=1&cursor=x"), wire.Route{Query: known}); err != nil {
+	if err := wire.KnownQuery(get(t, "limit=1&cursor=x"), &wire.Route{Query: known}); err != nil {
 		t.Error(err)
 	}
-	err := wire.KnownQuery(get(t, "limt=1"), wire.Route{Query: known})
+	err := wire.KnownQuery(get(t, "limt=1"), &wire.Route{Query: known})
 	if diff := cmp.Diff(`The parameter "limt" is not known here. Did you mean "limit"?`,
 		fault.From(err).Message); diff != "" {
 		t.Error(diff)

@@ -106,7 +106,7 @@ func newExplain(a *command.App) *command.Command {
 			return err
 		}
 		x := rulebook.Explained{Point: event.Point, Tool: event.Tool}
-		x.Explanation = p.Explain(context.WithoutCancel(c.Context()), policy.Input{Event: event, Now: time.Now()})
+		x.Explanation = p.Explain(context.WithoutCancel(c.Context()), policy.Input{Event: &event, Now: time.Now()})
 		return a.Show(x, func(w output.Printer) { printExplained(w, x) })
 	}
 	return c

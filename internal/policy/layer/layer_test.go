@@ -81,7 +81,7 @@ func TestTheOrderOfLayers(t *testing.T) {
 				{Name: layer.User, Of: "usr_x", Policy: parse(t, c.user)},
 				{Name: layer.Workspace, Of: layer.Workspace, Policy: parse(t, c.workspace)},
 			}}
-			in := policy.Input{Event: policy.Event{Point: policy.OnAction, Tool: "bash"}}
+			in := policy.Input{Event: &policy.Event{Point: policy.OnAction, Tool: "bash"}}
 			v := s.Decide(t.Context(), in)
 			if v.Action != c.then || v.Rule != c.rule || v.Layer != c.layer {
 				t.Errorf("%s by %q of %q, want %s by %q of %q", v.Action, v.Rule, v.Layer, c.then, c.rule, c.layer)
@@ -98,14 +98,14 @@ func TestAGateOfANarrowerLayerIsNoEasierThanTheServersDefault(t *testing.T) {
 	s := layer.Stack{Server: parse(t, "defaults: {action: gate}\n"), Narrower: []layer.Narrower{
 		{Name: layer.Workspace, Of: layer.Workspace, Policy: parse(t, gateBash)},
 	}}
-	v := s.Decide(t.Context(), policy.Input{Event: policy.Event{Point: policy.OnAction, Tool: "bash"}})
+	v := s.Decide(t.Context(), policy.Input{Event: &policy.Event{Point: policy.OnAction, Tool: "bash"}})
 	g := v.Gate
 	if v.Action != policy.Gate || v.Rule != "ask" || g.OnExpiry != policy.ExpiryReject || g.Uses != 1 ||
 		g.Risk != "medium" || g.Quorum != 2 {
 		t.Errorf("%+v %+v", v, g)
 	}
 	s.Narrower[0].Policy = parse(t, "rules: [{name: dry, on: [action], then: modify, redact: true}]\n")
-	v = s.Decide(t.Context(), policy.Input{Event: policy.Event{Point: policy.OnAction, Tool: "bash"}})
+	v = s.Decide(t.Context(), policy.Input{Event: &policy.Event{Point: policy.OnAction, Tool: "bash"}})
 	if v.Action != policy.Gate || v.Rule != "dry" || v.Gate == nil || !v.Changes.Any() {
 		t.Errorf("a change is lost, or nobody is asked: %+v", v)
 	}
@@ -125,7 +125,7 @@ func TestAToolNeedsTheScopesOfEveryLayer(t *testing.T) {
 		{[]string{"a"}, "workspace", policy.Block},
 		{nil, "", policy.Allow},
 	} {
-		in := policy.Input{Event: policy.Event{Point: policy.OnAction, Tool: "bash"}, Scopes: c.scopes}
+		in := policy.Input{Event: &policy.Event{Point: policy.OnAction, Tool: "bash"}, Scopes: c.scopes}
 		v := s.Decide(t.Context(), in)
 		if v.Action != c.then || v.Layer != c.layer || c.then == policy.Block && v.Rule != policy.ScopesRule {
 			t.Errorf("with %v: %+v", c.scopes, v)
@@ -144,7 +144,7 @@ func TestRulesOfTheSameNameAreCountedApart(t *testing.T) {
 			"rules: [{name: ask, on: [action], when: 'recent.by_rule(\"ask\", \"1h\") > 0', then: block, reason: again}]\n")}},
 	}
 	of := policy.Counts{"by_rule.workspace/ask": {"1h": 3}}
-	v := s.Decide(t.Context(), policy.Input{Event: policy.Event{Point: policy.OnAction}, Counts: of})
+	v := s.Decide(t.Context(), policy.Input{Event: &policy.Event{Point: policy.OnAction}, Counts: of})
 	if v.Rule != "ask" || v.Layer != "workspace" {
 		t.Errorf("%+v", v)
 	}
@@ -159,7 +159,7 @@ func TestRulesOnTrialOfEveryLayerAreNamed(t *testing.T) {
 		{Name: layer.User, Of: "usr_x", Policy: parse(t, trial)},
 		{Name: layer.Workspace, Of: layer.Workspace, Policy: parse(t, trial)},
 	}}
-	v := s.Decide(t.Context(), policy.Input{Event: policy.Event{Point: policy.OnAction}})
+	v := s.Decide(t.Context(), policy.Input{Event: &policy.Event{Point: policy.OnAction}})
 	if len(v.Shadow) != 3 || v.Shadow[0].Layer != "" || v.Shadow[1].Layer != "user" || v.Shadow[2].Layer != "workspace" {
 		t.Errorf("%+v", v.Shadow)
 	}
@@ -189,7 +189,7 @@ func TestNoLayerLoosensTheServer(t *testing.T) {
 			{Name: layer.User, Of: "usr_x", Policy: one("user")},
 			{Name: layer.Workspace, Of: layer.Workspace, Policy: one("workspace")},
 		}}
-		in := policy.Input{Event: policy.Event{
+		in := policy.Input{Event: &policy.Event{
 			Point: policy.OnAction, Tool: rapid.SampledFrom([]string{"bash", "x"}).Draw(r, "tool"),
 		}}
 		alone, v := s.Server.Decide(context.Background(), in), s.Decide(context.Background(), in)
@@ -214,7 +214,7 @@ func TestANarrowerLayerDoesNotWriteWhatRuns(t *testing.T) {
 	} {
 		p := parse(t, "rules: [{name: write, on: [action], "+rule+"}]\n")
 		s := layer.Stack{Server: server, Narrower: []layer.Narrower{{Name: layer.Workspace, Of: "workspace", Policy: p}}}
-		v := s.Decide(t.Context(), policy.Input{Event: policy.Event{
+		v := s.Decide(t.Context(), policy.Input{Event: &policy.Event{
 			Point: policy.OnAction, Tool: "bash", Arguments: map[string]any{"command": "ls"},
 		}})
 		if v.Action != policy.Block || !v.Failed || v.Changes.Any() || len(p.Rewrites()) != 1 {
@@ -249,7 +249,7 @@ func TestTheBudgetsOfEveryLayerHold(t *testing.T) {
 			{Name: layer.User, Of: "u", Policy: parse(t, c.user)}, {Name: layer.Workspace, Of: "w", Policy: parse(t, c.workspace)},
 		}}
 		in := policy.Input{
-			Event:  policy.Event{Point: policy.OnAction, Tool: "bash"},
+			Event:  &policy.Event{Point: policy.OnAction, Tool: "bash"},
 			Counts: policy.Counts{"cost.workspace": {"day": 1.5}},
 		}
 		v := s.Decide(context.Background(), in)

@@ -59,7 +59,7 @@ func (tests Tests) Run(p *policy.Policy) []Result {
 	}
 	for i, t := range tests {
 		got := p.Decide(context.Background(), t.Input)
-		problem := t.Want.differs(got, &t.Input.Event, names)
+		problem := t.Want.differs(got, t.Input.Event, names)
 		results[i] = Result{t.Name, t.Line, problem == "", got, problem}
 	}
 	return results
@@ -91,7 +91,7 @@ func Parse(source []byte) (Tests, error) {
 // test reads one example. now has a fixed default, so that tests of rules with times do not
 // depend on the day on which they run.
 func (r *reader) test(n *yaml.Node) Test {
-	t := Test{Line: n.Line, Input: policy.Input{Now: testTime}}
+	t := Test{Line: n.Line, Input: policy.Input{Event: &policy.Event{}, Now: testTime}}
 	f, ok := r.Mapping(n, "A test", Keys...)
 	if !ok {
 		return t
@@ -106,7 +106,7 @@ func (r *reader) test(n *yaml.Node) Test {
 		t.Name = r.Text(n, "name", "Write a sentence that says what the example shows.")
 	}
 	if n := f["event"]; n != nil {
-		decode(r.object(n, "event", "point", policy.FieldTypes("event")), &t.Input.Event)
+		decode(r.object(n, "event", "point", policy.FieldTypes("event")), t.Input.Event)
 	}
 	if n := f["point"]; n != nil {
 		t.Input.Event.Point = policy.Point(r.OneOf(n, "point", policy.PointNames()...))
