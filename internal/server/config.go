@@ -52,6 +52,7 @@ type Config struct {
 	PlanApproval  bool     // a person approves the plan of every task that no rule allows
 	LockAt        int      // rejects in a row that lock a task
 	RepoRoots     []string // folders in which the repositories of tasks are looked into
+	RequireGit    string   // auto, true or false: whether what nobody can verify of commits is refused
 	TaskMirror    string   // a folder that becomes a git repository with every task
 	MovableClock  bool     // an admin may set the clock forward, for conformance tests
 	LogLevel      string
@@ -133,6 +134,11 @@ func Load(flags map[string]string, env []string, file string) (*Config, error) {
 	if (c.TLSCert == "") != (c.TLSKey == "") {
 		return nil, fault.New(fault.InvalidConfig,
 			"tls.cert and tls.key go together. Give both, or neither.").About("tls.key")
+	}
+	if c.RequireGit == "true" && len(c.RepoRoots) == 0 {
+		return nil, fault.New(fault.InvalidConfig,
+			"tasks.require_git needs tasks.repo_roots: without folders to look into every task would be refused.").
+			About("tasks.require_git")
 	}
 	if err := errors.Join(c.Mail.check(), c.Notify.check(), c.Runs.check(&c.Notify)); err != nil {
 		return nil, err

@@ -50,7 +50,9 @@ func (s *services) protocols(c *Config) protocol.List {
 		}),
 		opens(task.Protocol(), &s.tasks, func(_ context.Context, core protocol.Core) (*task.Tasks, error) {
 			return task.New(core,
-				task.Options{Policy: c.tasks(), RepoRoots: c.RepoRoots, WatchEvery: watchEvery, Mirror: c.TaskMirror}), nil
+				task.Options{
+					Policy: c.tasks(), RepoRoots: c.RepoRoots, RequireGit: c.requireGit(), WatchEvery: watchEvery, Mirror: c.TaskMirror,
+				}), nil
 		}),
 		opens(run.Protocol(), &s.runs, func(_ context.Context, core protocol.Core) (*run.Runs, error) {
 			return s.openRuns(core, c), nil

@@ -148,6 +148,9 @@ var Settings = slices.Concat([]Setting{
 		List:    true,
 		set:     setRepoRoots, get: func(c *Config) string { return strings.Join(c.RepoRoots, ",") },
 	},
+	choice("tasks.require_git", requireAuto, []string{requireAuto, "true", "false"},
+		"whether what is said of commits is refused where git cannot look; auto is true when tasks.repo_roots is set",
+		func(c *Config) *string { return &c.RequireGit }),
 }, harnessSettings(), []Setting{
 	{
 		Key: "tasks.mirror", Default: "",
