@@ -135,11 +135,6 @@ func Load(flags map[string]string, env []string, file string) (*Config, error) {
 		return nil, fault.New(fault.InvalidConfig,
 			"tls.cert and tls.key go together. Give both, or neither.").About("tls.key")
 	}
-	if c.RequireGit == "true" && len(c.RepoRoots) == 0 {
-		return nil, fault.New(fault.InvalidConfig,
-			"tasks.require_git needs tasks.repo_roots: without folders to look into every task would be refused.").
-			About("tasks.require_git")
-	}
 	if err := errors.Join(c.Mail.check(), c.Notify.check(), c.Runs.check(&c.Notify)); err != nil {
 		return nil, err
 	}

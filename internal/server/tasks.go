@@ -9,17 +9,8 @@ import (
 	"signalbox/internal/task/amp"
 )
 
-// watchEvery is how often the repositories of tasks that are under way are read, to notice what no message tells: commits
-// after the pinned one, moves of protected branches, repositories that cannot be read any more.
+// watchEvery is how often the repositories of tasks that are under way are read, to notice what no message tells.
 const watchEvery = 30 * time.Second
-
-// requireAuto lets tasks.repo_roots decide about tasks.require_git.
-const requireAuto = "auto"
-
-// requireGit reports whether claims about commits that nobody can verify are refused.
-func (c *Config) requireGit() bool {
-	return c.RequireGit == "true" || c.RequireGit == requireAuto && len(c.RepoRoots) > 0
-}
 
 // maxLockAt is an upper bound against typing mistakes.
 const maxLockAt = 100

@@ -165,7 +165,7 @@ func (s *Tasks) TakeChecks(ctx context.Context, workspace, event, signature stri
 		for _, id := range tasks {
 			err := s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 				return s.takeFound(tx, workspace,
-					amp.Input{Kind: amp.InBuild, TaskID: id, Build: &amp.Build{Name: clip(c.Name), Status: clip(c.Status)}}, nil)
+					amp.Input{Kind: amp.InBuild, TaskID: id, Build: &amp.Build{Name: amp.Clip(c.Name), Status: amp.Clip(c.Status)}}, nil)
 			})
 			if err != nil {
 				return out, err

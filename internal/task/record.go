@@ -148,7 +148,7 @@ func newRefused(p Party, raw []byte, r *amp.Refusal, now time.Time) refused {
 		SHA256: hex.EncodeToString(sum[:]), Layer: r.Layer,
 	}
 	for _, p := range r.Problems {
-		p.Pointer, p.Detail, p.Expected = clip(p.Pointer), clip(p.Detail), clip(p.Expected)
+		p.Pointer, p.Detail, p.Expected = amp.Clip(p.Pointer), amp.Clip(p.Detail), amp.Clip(p.Expected)
 		out.Errors = append(out.Errors, p)
 	}
 	// The cut may split a character, hence ToValidUTF8 after it.

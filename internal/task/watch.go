@@ -1,20 +1,17 @@
 package task
 
 import (
-	"cmp"
 	"context"
-	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/store"
 	"signalbox/internal/task/amp"
-	"signalbox/internal/task/git"
+	"signalbox/internal/task/look"
 	"signalbox/internal/wire"
 )
 
@@ -71,10 +68,9 @@ func (s *Tasks) tryCompletion(ctx context.Context, w *watched) (tried bool, err 
 	if !w.task.Unlooked() {
 		return false, nil
 	}
-	l := s.newLook(ctx, w.workspace, &w.task)
-	l.see(l.completion)
+	facts := s.eyes(w.workspace).Completion(ctx, &w.task)
 	return true, s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-		return s.takeFound(tx, w.workspace, amp.Input{Kind: amp.InLooked, TaskID: w.task.ID}, l.facts)
+		return s.takeFound(tx, w.workspace, amp.Input{Kind: amp.InLooked, TaskID: w.task.ID}, facts)
 	})
 }
 
@@ -99,10 +95,7 @@ func (s *Tasks) watch(ctx context.Context) error {
 			}
 			continue
 		}
-		if !git.Reachable(s.RepoRoots, w.task.Repo) {
-			continue
-		}
-		f := s.inspect(ctx, w)
+		f := s.eyes(w.workspace).Inspect(ctx, &w.task)
 		if f == nil {
 			continue
 		}
@@ -144,113 +137,55 @@ func (s *Tasks) watchList(ctx context.Context, statuses ...string) (list []watch
 	return list, err
 }
 
-// inspect finds what nobody reported, nil if there is nothing: a repository that cannot be read any more, a protected
-// branch that has moved (R-520), a frozen branch (R-209), and commits under review that are no direct fixes.
-func (s *Tasks) inspect(ctx context.Context, w *watched) *amp.Finding {
-	t := &w.task
-	l := s.newLook(ctx, w.workspace, t)
-	l.may = true // there is no message to refuse
-	l.see(func() error {
-		head, err := l.readHeads(t.Protected)
-		if err != nil || l.facts.Finding != nil || !t.Settled() || head == t.Pin || head == t.Told {
-			return err
-		}
-		l.facts.Finding, err = l.moved(head)
-		return err
-	})
-	return l.facts.Finding
-}
-
-// moved is the finding about a branch that is not where it should be, nil for what a reviewer may fix.
-func (l *gitLook) moved(head string) (*amp.Finding, error) {
-	in := func(states ...amp.State) bool {
-		return l.task.Find(func(x *amp.Subtask) bool { return slices.Contains(states, x.State) }) != nil
+// lookAtGit looks at the repository of a document before its transaction: of every message but escalations, and of what
+// may complete a task, which is the ack of a verdict or the admin's word about one.
+func (s *Tasks) lookAtGit(ctx context.Context, w *work) *amp.GitFacts {
+	m, ack, order := w.in.Message, w.in.Ack, w.in.Instruction
+	if m == nil && (ack == nil || !strings.HasPrefix(ack.AckOf, string(amp.TypeVerdict)+"-")) &&
+		(order == nil || order.Action != "uphold_verdict" && order.Action != "override_verdict") {
+		return nil
 	}
+	before, err := s.Task(ctx, w.party.Workspace, w.in.TaskID)
 	switch {
-	case in(amp.Reviewing) && head != "" && l.task.Pin != "":
-		if _, why, err := l.smallFix(l.task.Pin, head); why == "" || err != nil {
-			return nil, err
-		}
-	case !in(amp.ReviewRequested, amp.Reviewing, amp.VerdictReported):
-		return frozen(l.task, l.task.Pin, head), nil
+	case err != nil && (!fault.Is(err, fault.NotFound) || m == nil || m.Dispatch == nil):
+		return nil // the transaction will say so
+	case m != nil:
+		return s.eyes(w.party.Workspace).Message(ctx, before, m)
+	case before.Place == "":
+		return nil
 	}
-	return l.task.Overtaken(head), nil
+	return s.eyes(w.party.Workspace).Completion(ctx, before)
 }
 
-// protectedMoved is the finding that a protected branch is not where it was when the work was dispatched, nil if none
-// has moved. It is not known who has moved it, so whatever no approval explains is for a person: commits beyond those
-// that completed tasks of the repository were approved with. Of what is on the way to a forge only the task's own work
-// counts, since everybody fetches from there.
-func (l *gitLook) protectedMoved() (*amp.Finding, error) {
-	now := maps.Clone(l.task.Protected)
-	for _, name := range slices.Sorted(maps.Keys(now)) {
-		was, is := now[name], l.heads[name]
-		if was == is {
-			continue
-		}
-		now[name] = is
-		what, err := l.unexplained(name, was, is)
-		if err != nil {
-			return nil, err
-		}
-		if what != "" {
-			for other := range now {
-				now[other] = l.heads[other]
+// eyes look at the repositories of a workspace.
+func (s *Tasks) eyes(workspace string) *look.Eyes {
+	return &look.Eyes{
+		Roots: s.RepoRoots, Require: s.RequireGit, FixTotal: s.Policy.FixTotal, Log: s.core.Log,
+		Dispatch: func(ctx context.Context, msgID string) (*amp.Dispatch, error) {
+			found, err := s.messages(ctx, "m.workspace = $1 AND m.msg_id = $2", workspace, msgID)
+			if err != nil || len(found) == 0 {
+				return nil, err
 			}
-			return &amp.Finding{
-				Type: "branch_violation", Severity: "critical", Why: "protected " + name, Scope: amp.ScopeTask, Protected: now,
-				Description: fmt.Sprintf("The protected branch %s has moved from %.12s to %.12s before %s is completed: %s",
-					strings.TrimPrefix(strings.TrimPrefix(name, "refs/heads/"), "refs/remotes/"), cmp.Or(was, "nowhere"),
-					cmp.Or(is, "nowhere"), l.task.ID, what),
-			}, nil
-		}
+			var m struct {
+				Payload amp.Dispatch `json:"payload"`
+			}
+			err = wire.UnmarshalPart(found[0].Message, &m)
+			return &m.Payload, err
+		},
+		Approved: func(ctx context.Context, place string) (commits []string, err error) {
+			tasks, err := store.All(s.core.DB.Reading(ctx), scanTask,
+				"SELECT state FROM task WHERE workspace = $1 AND status = $2 ORDER BY updated_at DESC, task_id DESC LIMIT 200",
+				workspace, string(amp.Completed))
+			for i := 0; i < len(tasks) && err == nil; i++ {
+				if tasks[i].Place != place {
+					continue
+				}
+				var t *amp.Task // as its entries prove it
+				if t, err = s.Task(ctx, workspace, tasks[i].ID); err == nil && t.Phase == amp.Completed && t.Pin != "" {
+					commits = append(commits, t.Pin)
+				}
+			}
+			return commits, err
+		},
 	}
-	return nil, nil
-}
-
-// unexplained says what is wrong with a protected branch that has moved, "" if nothing is.
-func (l *gitLook) unexplained(name, was, is string) (string, error) {
-	for _, sub := range l.task.Subtasks {
-		if is == "" || sub.Commit == "" || sub.Commit == l.task.Base || sub.Commit == l.task.Root {
-			continue
-		}
-		if merged, err := l.repo.Contains(l.ctx, is, sub.Commit); err != nil || merged {
-			return "the work on " + sub.ID + " is on it.", err
-		}
-	}
-	if strings.HasPrefix(name, "refs/remotes/") {
-		return "", nil
-	}
-	const nobody = "nobody has approved what is on it now. Resume if it was you."
-	if is == "" {
-		return nobody, nil
-	}
-	known, err := l.approvedCommits()
-	if err != nil {
-		return "", err
-	}
-	if was != "" {
-		known = append(known, was)
-		// A branch that was set back has nothing new, and lost something.
-		if kept, err := l.repo.Contains(l.ctx, is, was); err != nil || !kept {
-			return nobody, err
-		}
-	}
-	if more, err := l.repo.HasNew(l.ctx, is, known...); err != nil || more {
-		return nobody, err
-	}
-	return "", nil
-}
-
-// approvedCommits are the commits with which the last tasks of the repository were completed.
-func (l *gitLook) approvedCommits() (commits []string, err error) {
-	tasks, err := store.All(l.core.DB.Reading(l.ctx), scanTask,
-		"SELECT state FROM task WHERE workspace = $1 AND status = $2 ORDER BY updated_at DESC, task_id DESC LIMIT 200",
-		l.workspace, string(amp.Completed))
-	for _, t := range tasks {
-		if t.Place == l.repo.Place() && t.Pin != "" {
-			commits = append(commits, t.Pin)
-		}
-	}
-	return commits, err
 }

@@ -1,4 +1,4 @@
-package task
+package look
 
 import (
 	"cmp"
@@ -10,7 +10,6 @@ import (
 
 	"signalbox/internal/task/amp"
 	"signalbox/internal/task/git"
-	"signalbox/internal/wire"
 )
 
 // checkForbidden is the name of the check of forbidden_actions.
@@ -18,7 +17,7 @@ const checkForbidden = "forbidden"
 
 // fixes measures what the reviewer has fixed by itself (R-406): it is on top of what was reviewed, every changed file is
 // named, each with fewer than maxFix lines of text.
-func (l *gitLook) fixes(v *amp.Verdict, pin, head string) error {
+func (l *look) fixes(v *amp.Verdict, pin, head string) error {
 	const at, expected = "/payload/direct_fixes",
 		"every changed file listed, each with fewer than 5 changed lines; otherwise the decision rejected"
 	if head == pin || head == "" || pin == "" {
@@ -41,12 +40,12 @@ func (l *gitLook) fixes(v *amp.Verdict, pin, head string) error {
 	}
 	l.check("head", amp.Verified, "")
 	l.check("fixes", amp.Verified, "")
-	l.look.Commit, l.facts.Head = head, head
+	l.seen.Commit, l.facts.Head = head, head
 	return l.limits(files)
 }
 
 // smallFix is what has changed since a commit, and why that is no direct fix, "" if it may be one.
-func (l *gitLook) smallFix(pin, head string) (files map[string]git.Change, why string, err error) {
+func (l *look) smallFix(pin, head string) (files map[string]git.Change, why string, err error) {
 	_, descends, err := l.repo.History(l.ctx, pin, head)
 	if err != nil {
 		return nil, "", err
@@ -69,9 +68,9 @@ func (l *gitLook) smallFix(pin, head string) (files map[string]git.Change, why s
 			why = cmp.Or(why, fmt.Sprintf("%.200q is no text, or became another kind of file.", name))
 		}
 	}
-	if total > l.Policy.FixTotal {
+	if total > l.FixTotal {
 		why = cmp.Or(why, fmt.Sprintf("Git says that %d lines were changed in all, and a reviewer may change %d.", total,
-			l.Policy.FixTotal))
+			l.FixTotal))
 	}
 	return files, why, nil
 }
@@ -81,8 +80,11 @@ const maxFix = 5
 
 // limits checks the changed files against what the dispatch forbids and what it lets be changed (R-107). A breach is for
 // a person to decide about; the message is taken.
-func (l *gitLook) limits(files map[string]git.Change) error {
-	d, err := l.dispatched()
+func (l *look) limits(files map[string]git.Change) error {
+	if l.about == nil {
+		return nil
+	}
+	d, err := l.Dispatch(l.ctx, l.about.Dispatch)
 	if err != nil || d == nil {
 		return err
 	}
@@ -114,26 +116,10 @@ func (l *gitLook) limits(files map[string]git.Change) error {
 	if breach != "" && l.facts.Finding == nil {
 		l.facts.Finding = &amp.Finding{
 			Type: "permission_denied", Severity: "warning", Why: "limits", Scope: amp.ScopeTask,
-			Description: clip("The work goes beyond its dispatch. " + breach + " Resume to have it reviewed all the same."),
+			Description: amp.Clip("The work goes beyond its dispatch. " + breach + " Resume to have it reviewed all the same."),
 		}
 	}
 	return nil
-}
-
-// dispatched is the dispatch of the subtask that the message is about, nil if there is none.
-func (l *gitLook) dispatched() (*amp.Dispatch, error) {
-	if l.about == nil {
-		return nil, nil
-	}
-	found, err := l.messages(l.ctx, "m.workspace = $1 AND m.msg_id = $2", l.workspace, l.about.Dispatch)
-	if err != nil || len(found) == 0 {
-		return nil, err
-	}
-	var m struct {
-		Payload amp.Dispatch `json:"payload"`
-	}
-	err = wire.UnmarshalPart(found[0].Message, &m)
-	return &m.Payload, err
 }
 
 // action is an entry of forbidden_actions that names files: what must not be done, and to which.
