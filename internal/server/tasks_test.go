@@ -166,17 +166,18 @@ func TestAPlanIsApprovedOnItsPage(t *testing.T) {
 	})
 }
 
-// TestAClaimAboutCommitsIsShown wherever a task is: verified or failed where git can look, and unverified where it cannot.
+// TestAClaimAboutCommitsIsShown wherever a task is: verified or failed where git can look, else unverified.
 func TestAClaimAboutCommitsIsShown(t *testing.T) {
 	root := t.TempDir()
 	eachBoxWith(t, map[string]string{"tasks.repo_roots": root, "tasks.require_git": "false"}, func(t *testing.T, b *box) {
-		repo, err := os.MkdirTemp(root, "app")
-		if err != nil {
+		repo := filepath.Join(root, filepath.Base(t.Name()))
+		if err := os.Mkdir(repo, 0o755); err != nil {
 			t.Fatal(err)
 		}
 		git := func(args ...string) string {
 			t.Helper()
-			cmd := exec.CommandContext(t.Context(), "git", append([]string{"-C", repo, "-c", "user.name=kay", "-c", "user.email=kay@x"}, args...)...)
+			as := []string{"-C", repo, "-c", "user.name=kay", "-c", "user.email=kay@x"}
+			cmd := exec.CommandContext(t.Context(), "git", append(as, args...)...)
 			out, err := cmd.CombinedOutput()
 			if err != nil {
 				t.Fatalf("git %v: %v %s", args, err, out)
@@ -189,7 +190,8 @@ func TestAClaimAboutCommitsIsShown(t *testing.T) {
 		ann := b.signedIn(b.token())
 		send := func(status int, key, text, task, in, commit string) {
 			t.Helper()
-			b.call(status, "POST /amp/messages", key, strings.NewReplacer("T-2026-044", task, "/srv/repos/app", in, "a3f8d21", commit).Replace(text))
+			text = strings.NewReplacer("T-2026-044", task, "/srv/repos/app", in, "a3f8d21", commit).Replace(text)
+			b.call(status, "POST /amp/messages", key, text)
 		}
 		dispatched := func(task, in string) {
 			send(202, coordinator, taskDispatch, task, in, "")

@@ -123,8 +123,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestSabotageIsAFailure does to repositories, between dispatch and result, what an executor would do that has no work to
-// show, or wants what is not its own read. Nothing of it is taken for something that nobody could look at.
+// TestSabotageIsAFailure does to repositories, between dispatch and result, what an executor would do that has no
+// work to show, or wants what is not its own read. Nothing of it is taken for something that nobody could look at.
 func TestSabotageIsAFailure(t *testing.T) {
 	s := newShop(t, storetest.SQLite(t))
 	outside := newRepo(t, filepath.Join(t.TempDir(), "outside"))
@@ -172,8 +172,9 @@ func TestSabotageIsAFailure(t *testing.T) {
 		}},
 		"a branch that is a link": {"refs/heads/feature/timer is", func(t *testing.T, j *job, dir string) string {
 			hash := j.commit("a.go", "one\n")
-			must(t, os.Remove(filepath.Join(dir, "refs", "heads", "feature", "timer")))
-			must(t, os.Symlink(filepath.Join(out, "refs", "heads", "trunk"), filepath.Join(dir, "refs", "heads", "feature", "timer")))
+			own := filepath.Join(dir, "refs", "heads", "feature", "timer")
+			must(t, os.Remove(own))
+			must(t, os.Symlink(filepath.Join(out, "refs", "heads", "trunk"), own))
 			return hash
 		}},
 		"grafts": {"info/grafts", func(t *testing.T, j *job, dir string) string {
@@ -183,7 +184,7 @@ func TestSabotageIsAFailure(t *testing.T) {
 			put(t, orphan+" "+j.base+"\n", dir, "info", "grafts")
 			return orphan
 		}},
-		"objects that are replaced": {"refs/replace", func(t *testing.T, j *job, _ string) string {
+		"objects that are replaced": {"refs/replace", func(_ *testing.T, j *job, _ string) string {
 			hash := j.commit("a.go", "one\n")
 			j.git("checkout", "-q", "--orphan", "new")
 			orphan := j.commit("b.go", "two\n")
@@ -210,16 +211,17 @@ func TestSabotageIsAFailure(t *testing.T) {
 			return secret
 		}},
 		"a commit that is not what its hash says": {"not what its hash says", func(t *testing.T, j *job, dir string) string {
-			// The parent of what is reported is made up: its name is the hash of something else, its content leads to the base.
+			// The parent of what is reported is made up: its name is the hash of something else, its content leads to the
+			// base.
 			tree := j.git("rev-parse", "HEAD^{tree}")
-			text := "tree " + tree + "\nparent " + j.base + "\nauthor a <a@example.com> 1 +0000\ncommitter a <a@example.com> 1 +0000\n\nx\n"
+			const by = "\nauthor a <a@example.com> 1 +0000\ncommitter a <a@example.com> 1 +0000\n\nx\n"
+			text := "tree " + tree + "\nparent " + j.base + by
 			var packed bytes.Buffer
 			z := zlib.NewWriter(&packed)
 			_, _ = fmt.Fprintf(z, "commit %d\x00%s", len(text), text)
 			must(t, z.Close())
 			put(t, packed.String(), dir, "objects", made[:2], made[2:])
-			raw := "tree " + tree + "\nparent " + made + "\nauthor a <a@example.com> 1 +0000\ncommitter a <a@example.com> 1 +0000\n\ny\n"
-			put(t, raw, j.path, "raw")
+			put(t, "tree "+tree+"\nparent "+made+by, j.path, "raw")
 			hash := j.git("hash-object", "-t", "commit", "--literally", "-w", "raw")
 			put(t, hash+"\n", dir, "refs", "heads", "feature", "timer")
 			return hash
@@ -263,7 +265,7 @@ func TestFalseClaimsAreRefused(t *testing.T) {
 		check string
 		raw   []byte
 	}{
-		"no such commit":       {amp.CommitUnknown, "object", claim("commit_hash", "0123456789012345678901234567890123456789")},
+		"no such commit":       {amp.CommitUnknown, "object", claim("commit_hash", strings.Repeat("01", 20))},
 		"the base":             {amp.CommitNotOnBranch, "branch", claim("commit_hash", j.base)},
 		"another branch's":     {amp.CommitNotOnBranch, "branch", claim("commit_hash", elsewhere)},
 		"not all of it":        {amp.CommitNotOnBranch, "branch", claim("commit_hash", old)},
@@ -428,6 +430,43 @@ func TestWhatWasReviewedIsWhatCompletes(t *testing.T) {
 			j.review()
 			hear(j, approve(j), "completed")
 		})
+		t.Run("rework that rewrites what was rejected", func(t *testing.T) {
+			j := s.begin(t).report().review()
+			v := verdict(j.id, "rejected", 0.95)
+			s.want("verdict_reported", amp.InMessage, v)
+			hear(j, v, "rework")
+			j.d = dispatch(j.id, 1, "repo", j.path)
+			s.want("dispatched", amp.InMessage, j.d)
+			s.want("executing", amp.InAck, ack(j.id, idOf(j.d), amp.Executor))
+			s.refuse(amp.CommitUnknown, amp.InMessage, result(j.id, 1, "commit_hash", j.hash)) // the same again
+			put(t, "two\n", j.path, "a.go")
+			j.git("commit", "-q", "-a", "--amend", "-m", "better")
+			j.r = result(j.id, 1, "commit_hash", j.git("rev-parse", "HEAD"))
+			s.want("reported", amp.InMessage, j.r)
+			q := request(j.id, idOf(j.d), idOf(j.r), 1)
+			s.want("review_requested", amp.InMessage, q)
+			hear(j, approve(j), "completed")
+		})
+		t.Run("two subtasks, one after the other", func(t *testing.T) {
+			j := s.begin(t, "subtasks", []object{
+				{"subtask_id": fmt.Sprintf("T-2026-%d-S1", s.number+1), "description": "x", "estimated_lines": 1},
+				{"subtask_id": fmt.Sprintf("T-2026-%d-S2", s.number+1), "description": "y", "estimated_lines": 1},
+			}).report()
+			q := request(j.id, idOf(j.d), idOf(j.r), 0)
+			s.want("review_requested", amp.InMessage, q)
+			s.want("reviewing", amp.InAck, ack(j.id, idOf(q), amp.Reviewer)) // the executor may go on
+			hash := j.commit("b.go", "two\n")
+			hear(j, approve(j), "executing")
+			j.r = result(j.id, 2, "commit_hash", hash,
+				"diff_summary", object{"files_changed": []string{"b.go"}, "lines_added": 1, "lines_removed": 0})
+			s.want("reported", amp.InMessage, j.r)
+			j.review()
+			hear(j, approve(j), "completed")
+			if got := j.task(); got.Subtasks[0].Bound.Commit != j.hash || got.Subtasks[1].Bound.Commit != hash ||
+				got.Subtasks[1].Claim.Outcome != amp.Verified {
+				t.Errorf("%+v", got.Subtasks)
+			}
+		})
 		t.Run("a branch that is gone", func(t *testing.T) {
 			j := s.begin(t).report().review()
 			v := approve(j)
@@ -476,15 +515,15 @@ func TestWhatWasReviewedIsWhatCompletes(t *testing.T) {
 			hear(j, approve(j), "completed")
 			// The next task in the same repository is not disturbed by the merge of the first.
 			s.number++
-			k := &job{repo: j.repo, s: s, id: fmt.Sprintf("T-2026-%d", s.number)}
-			k.d = dispatch(k.id, 1, "repo", j.path, "branch", "feature/next")
-			s.want("dispatched", amp.InMessage, k.d)
-			s.want("executing", amp.InAck, ack(k.id, idOf(k.d), amp.Executor))
-			k.git("checkout", "-q", "main")
-			k.git("merge", "-q", "--ff-only", "feature/timer")
-			k.git("checkout", "-q", "-b", "feature/next")
-			hash := k.commit("b.go", "two\n")
-			s.want("reported", amp.InMessage, result(k.id, 1, "commit_hash", hash))
+			next := fmt.Sprintf("T-2026-%d", s.number)
+			d := dispatch(next, 1, "repo", j.path, "branch", "feature/next")
+			s.want("dispatched", amp.InMessage, d)
+			s.want("executing", amp.InAck, ack(next, idOf(d), amp.Executor))
+			j.git("checkout", "-q", "main")
+			j.git("merge", "-q", "--ff-only", "feature/timer")
+			j.git("checkout", "-q", "-b", "feature/next")
+			hash := j.commit("b.go", "two\n")
+			s.want("reported", amp.InMessage, result(next, 1, "commit_hash", hash))
 		})
 		t.Run("an approval at a gate", func(t *testing.T) {
 			j := s.begin(t).report().review()
@@ -509,14 +548,23 @@ func TestTheWatcherNoticesAtOnce(t *testing.T) {
 	s.want("admin_hold", amp.InMessage, v)
 	s.want("admin_hold", amp.InAck, ack(gated.id, idOf(v), amp.Coordinator))
 	waits := s.only()
+	late := s.begin(t).report().review() // approved, pushed to, and put back
+	v = verdict(late.id, "approved", 0.95)
+	s.want("verdict_reported", amp.InMessage, v)
+	late.commit("late.go", "sneaked in\n")
+	s.want("suspended", amp.InAck, ack(late.id, idOf(v), amp.Coordinator))
+	late.git("reset", "-q", "--hard", late.hash)
 	ctx := t.Context()
 	go func() { _ = s.tasks.Run(ctx) }()
 	fixed.commit("a.go", "once\n") // a reviewer may do that, so nobody hears of it until the verdict
 	pushed.commit("late.go", "1\n2\n3\n4\n5\n6\n")
 	must(t, os.Rename(filepath.Join(gone.path, ".git"), filepath.Join(gone.path, "gone")))
 	mained.git("branch", "-q", "-f", "main", mained.commit("b.go", "directly\n"))
+	late.resume("verdict_reported")
 	s.vote(waits.ID, gate.Ballot{Approve: true})
-	for j, status := range map[*job]string{pushed: "suspended", gone: "suspended", mained: "suspended", gated: "completed"} {
+	for j, status := range map[*job]string{
+		pushed: "suspended", gone: "suspended", mained: "suspended", gated: "completed", late: "completed",
+	} {
 		testbed.Until(t, j.id+" "+status, func() bool { return s.status(j.id) == status })
 	}
 	pushed.noticed("branch_violation", "warning")
@@ -541,7 +589,7 @@ func TestLimitsAreCheckedAgainstTheDiff(t *testing.T) {
 	}{
 		"a forbidden file":           {"forbidden_actions", []string{"modify Info.plist"}, "app/Info.plist", true},
 		"another file":               {"forbidden_actions", []string{"modify Info.plist"}, "app/info.go", false},
-		"a forbidden folder":         {"forbidden_actions", []string{"Do not touch `migrations/`."}, "migrations/1.sql", true},
+		"a forbidden folder":         {"forbidden_actions", []string{"Never edit `migrations/`."}, "migrations/1.sql", true},
 		"a deletion that is none":    {"forbidden_actions", []string{"delete *.go"}, "a.go", false},
 		"an addition":                {"forbidden_actions", []string{"add files in vendor"}, "vendor/x/y.go", true},
 		"what git cannot tell":       {"forbidden_actions", []string{"Modify HealthKit permission statement"}, "a.go", false},

@@ -133,7 +133,8 @@ func (s *Tasks) watchList(ctx context.Context, statuses ...string) (list []watch
 			list = append(list, w)
 		}
 		return err
-	}, "SELECT workspace, state FROM task WHERE status IN ("+store.Marks(1, len(args))+") ORDER BY workspace, task_id", args...)
+	}, "SELECT workspace, state FROM task WHERE status IN ("+store.Marks(1, len(args))+") ORDER BY workspace, task_id",
+		args...)
 	return list, err
 }
 

@@ -18,10 +18,10 @@ const (
 	Failed     Proof = "failed"     // somebody has looked, and it is not so, or was kept from looking
 )
 
-// Look is the server's recorded word about what a message says of commits, and what it has looked at. It stands in the
-// entry of the message ("git": {"look": …}), in the entry of its refusal if it failed, and in the task, so that a page,
-// a record, a bundle and a tool show the same: Subtask.Claim is about the last result, Subtask.Bound about the last
-// verdict. Outcome is that of the worst check; Reason says it in a sentence.
+// Look is the server's recorded word about what a message says of commits, and what it has looked at. It stands in
+// the entry of the message ("git": {"look": …}), in the entry of its refusal if it failed, and in the task, so that a
+// page, a record, a bundle and a tool show the same: Subtask.Claim is about the last result, Subtask.Bound about the
+// last verdict. Outcome is that of the worst check; Reason says it in a sentence.
 type Look struct {
 	Outcome Proof       `json:"outcome"`
 	Reason  string      `json:"reason"`
@@ -102,19 +102,19 @@ func (s *step) found(f *Finding, affected ...string) {
 	s.raise(f.Type, f.Severity, f.Why, f.Description, hold, affected...)
 }
 
-// Overtaken is the finding that the branch is not where the review left it (A-21): what would complete is not what was
-// reviewed.
+// Overtaken is the finding that the branch is not where the review left it (A-21): what would complete is not what
+// was reviewed.
 func (t *Task) Overtaken(head string) *Finding {
 	return &Finding{
 		Type: "branch_violation", Severity: "warning", Why: "overtaken", Scope: ScopeTask, Head: head,
-		Description: fmt.Sprintf("The branch %s was moved under review: %.12s is what is reviewed, and it is at %.12s now. Put it "+
-			"back and resume, or resume and have the work dispatched and reviewed again: only what was reviewed completes.",
+		Description: fmt.Sprintf("The branch %s was moved under review: %.12s is what is reviewed, and it is at %.12s now. "+
+			"Put it back and resume, or resume and have the work dispatched and reviewed again: only what was reviewed completes.",
 			t.Branch, t.Pin, cmp.Or(head, "no commit")),
 	}
 }
 
-// Settled reports whether nobody may move the task's branch but a reviewer who fixes something: every subtask that has
-// begun was reported, and none goes back to the executor. Pin is where the branch has to be then.
+// Settled reports whether nobody may move the task's branch but a reviewer who fixes something: every subtask that
+// has begun was reported, and none goes back to the executor. Pin is where the branch has to be then.
 func (t *Task) Settled() bool {
 	return !slices.ContainsFunc(t.Subtasks, func(s Subtask) bool {
 		return s.State == Dispatched || s.State == Executing || s.State == Rework ||
@@ -168,8 +168,8 @@ func (p Policy) Looked(t *Task, w World) (*Task, Outcome) {
 	return s.end()
 }
 
-// noteRefused notes in the task that a message was refused for what git has shown, and has a person hear of it if they
-// must. It reports whether there was anything to note.
+// noteRefused notes in the task that a message was refused for what git has shown, and has a person hear of it if
+// they must. It reports whether there was anything to note.
 func (s *step) noteRefused(lost *Lost) (noted bool) {
 	git := s.w.Git
 	if git == nil {
@@ -183,8 +183,8 @@ func (s *step) noteRefused(lost *Lost) (noted bool) {
 	return noted || git.Finding != nil
 }
 
-// Files are the patterns of x_files: what the dispatch lets be changed, nil for everything. ok is false for what is no
-// list of patterns.
+// Files are the patterns of x_files: what the dispatch lets be changed, nil for everything. ok is false for what is
+// no list of patterns.
 func (d *Dispatch) Files() (patterns []string, ok bool) {
 	if len(d.FileScope) == 0 {
 		return nil, true

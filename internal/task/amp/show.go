@@ -167,8 +167,8 @@ func (t *Task) waitsFor() string {
 	}
 	switch {
 	case t.Unlooked() && t.Told != "" && t.Told != t.Pin:
-		waits = append(waits, fmt.Sprintf("The branch has to be at %.12s again, or the coordinator dispatches the work again.",
-			t.Pin))
+		waits = append(waits, fmt.Sprintf(
+			"The branch has to be at %.12s again, or the coordinator dispatches the work again.", t.Pin))
 	case t.Unlooked():
 		waits = append(waits, "The server has to look at the branch before the task is completed.")
 	}

@@ -201,8 +201,8 @@ func (s *step) branch(d *Dispatch) string {
 	return PlainBranch(d.Branch)
 }
 
-// checkGit refuses what a look at the repository has shown to be wrong, and passes on its warnings and what a person has
-// to know of. It comes after everything that can be checked without git.
+// checkGit refuses what a look at the repository has shown to be wrong, and passes on its warnings and what a person
+// has to know of. It comes after everything that can be checked without git.
 func (s *step) checkGit() *Refusal {
 	if s.w.Git == nil {
 		return nil

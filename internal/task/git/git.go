@@ -38,15 +38,15 @@ const (
 	maxFile   = 4 << 10
 )
 
-// Unfit says in a sentence why a repository cannot be looked at. It names nothing outside of the repository, so it may
-// be shown to the agent that has named the path.
-type Unfit string
+// UnfitError says in a sentence why a repository cannot be looked at. It names nothing outside of the repository, so
+// it may be shown to the agent that has named the path.
+type UnfitError string
 
-func (u Unfit) Error() string { return string(u) }
+func (u UnfitError) Error() string { return string(u) }
 
-// errNowhere is for paths that do not exist and for those that lead out alike: an agent must not learn what else is on
-// the machine.
-const errNowhere Unfit = "there is no .git at the path, or it leads out of the folders that may be looked into"
+// errNowhere is for paths that do not exist and for those that lead out alike: an agent must not learn what else is
+// on the machine.
+const errNowhere UnfitError = "there is no .git at the path, or it leads out of the folders that may be looked into"
 
 // Slow reports whether git was stopped because it took too long.
 func Slow(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
@@ -107,13 +107,13 @@ func Open(ctx context.Context, roots []string, path string) (*Repository, error)
 		}
 		named, ok := strings.CutPrefix(named, "gitdir: ")
 		if !ok {
-			return nil, Unfit(".git is a file that names no folder")
+			return nil, UnfitError(".git is a file that names no folder")
 		}
 		if dir, err = inside(roots, relativeTo(work, named)); err != nil {
 			return nil, err
 		}
 	} else if !info.IsDir() {
-		return nil, Unfit(".git is neither a folder nor a file")
+		return nil, UnfitError(".git is neither a folder nor a file")
 	}
 	// A linked working folder has its refs and objects elsewhere.
 	if common, err := readLine(filepath.Join(dir, "commondir")); err == nil {
@@ -142,18 +142,22 @@ func (r *Repository) Check(ctx context.Context) error {
 		"shallow":                      "its history is cut off (shallow); git fetch --unshallow gets the rest",
 	} {
 		if info, err := os.Lstat(filepath.Join(r.dir, name)); err == nil && (info.Size() > 0 || !info.Mode().IsRegular()) {
-			return Unfit(why)
+			return UnfitError(why)
 		}
 	}
 	for name, folder := range map[string]bool{"config": false, "HEAD": false, "packed-refs": false, "refs": true} {
 		info, err := os.Lstat(filepath.Join(r.dir, name))
 		if err == nil && info.IsDir() != folder || err == nil && !folder && !info.Mode().IsRegular() {
-			return Unfit(name + " is a symbolic link, or something else that it should not be")
+			return UnfitError(name + " is a symbolic link, or something else that it should not be")
 		}
 	}
-	err := filepath.WalkDir(filepath.Join(r.dir, "objects"), func(_ string, e fs.DirEntry, err error) error {
+	objects := filepath.Join(r.dir, "objects")
+	err := filepath.WalkDir(objects, func(at string, e fs.DirEntry, err error) error {
+		if at != objects && errors.Is(err, fs.ErrNotExist) { // git has tidied up meanwhile
+			return nil
+		}
 		if err != nil || !e.IsDir() && !e.Type().IsRegular() {
-			return Unfit("its objects cannot be read, or some are symbolic links")
+			return UnfitError("its objects cannot be read, or some are symbolic links")
 		}
 		return ctx.Err()
 	})
@@ -165,9 +169,9 @@ func (r *Repository) Check(ctx context.Context) error {
 	case err != nil:
 		return err
 	case !ok:
-		return Unfit("git cannot read it")
+		return UnfitError("git cannot read it")
 	case out != "":
-		return Unfit("it replaces objects by others (refs/replace)")
+		return UnfitError("it replaces objects by others (refs/replace)")
 	}
 	return nil
 }
@@ -219,8 +223,8 @@ func Environment() []string {
 	}
 }
 
-// run runs a git command that only reads, with a text on its standard input. ok is false if git answers no, by its exit code; err is
-// for everything else, such as a timeout. The process group is killed at the end of ctx, with
+// run runs a git command that only reads, with a text on its standard input. ok is false if git answers no, by its
+// exit code; err is for everything else, such as a timeout. The process group is killed at the end of ctx, with
 // whatever git has started.
 func (r *Repository) run(ctx context.Context, input string, args ...string) (out string, ok bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeLimit)

@@ -32,13 +32,14 @@ func (r *Repository) Refs(ctx context.Context, names ...string) (map[string]stri
 		for at := name; at != "." && at != "/"; at = filepath.Dir(at) {
 			info, err := os.Lstat(filepath.Join(r.dir, at))
 			if err == nil && !info.IsDir() && !info.Mode().IsRegular() {
-				return nil, Unfit(at + " is a symbolic link, or something else that it should not be")
+				return nil, UnfitError(at + " is a symbolic link, or something else that it should not be")
 			}
 		}
 	}
-	out, ok, err := r.run(ctx, "", append([]string{"for-each-ref", "--format=%(refname) %(objectname)", "--"}, names...)...)
+	list := []string{"for-each-ref", "--format=%(refname) %(objectname)", "--"}
+	out, ok, err := r.run(ctx, "", append(list, names...)...)
 	if err == nil && !ok {
-		err = Unfit("git cannot read its refs")
+		err = UnfitError("git cannot read its refs")
 	}
 	found := map[string]string{}
 	for line := range strings.Lines(out) {
@@ -93,9 +94,9 @@ type Step struct {
 	Author  string // as in: Kay <kay@example.com>
 }
 
-// History are the commits that head leads to and base does not, the newest first, and whether head descends from base.
-// Each is read and hashed here: what says that a commit has these parents is the commit's own hash, so no file beside
-// the commits can have one look like the descendant of another.
+// History are the commits that head leads to and base does not, the newest first, and whether head descends from
+// base. Each is read and hashed here: what says that a commit has these parents is the commit's own hash, so no file
+// beside the commits can have one look like the descendant of another.
 func (r *Repository) History(ctx context.Context, base, head string) (list []Step, descends bool, err error) {
 	out, ok, err := r.run(ctx, "", "rev-list", fmt.Sprintf("--max-count=%d", maxHistory+1), head, "--not", base)
 	if err != nil {
@@ -103,7 +104,7 @@ func (r *Repository) History(ctx context.Context, base, head string) (list []Ste
 	}
 	names := strings.Fields(out)
 	if !ok || len(names) > maxHistory {
-		return nil, false, Unfit(fmt.Sprintf("its history is broken, or has more than %d commits since the work began",
+		return nil, false, UnfitError(fmt.Sprintf("its history is broken, or has more than %d commits since the work began",
 			maxHistory))
 	}
 	raw, ok, err := r.run(ctx, out, "cat-file", "--batch")
@@ -114,7 +115,7 @@ func (r *Repository) History(ctx context.Context, base, head string) (list []Ste
 	for rest := []byte(raw); len(names) > 0; names = names[1:] {
 		var text []byte
 		if text, rest = cutObject(rest, names[0]); text == nil || !ok {
-			return nil, false, Unfit("a commit of it is not what its hash says")
+			return nil, false, UnfitError("a commit of it is not what its hash says")
 		}
 		one := readStep(names[0], text)
 		list, parents[one.Hash] = append(list, one), one.Parents
@@ -132,8 +133,8 @@ func (r *Repository) History(ctx context.Context, base, head string) (list []Ste
 	return list, false, nil
 }
 
-// cutObject cuts the first object from the output of cat-file --batch, which has to be the commit of that hash. It is nil
-// if it is something else.
+// cutObject cuts the first object from the output of cat-file --batch, which has to be the commit of that hash. It is
+// nil if it is something else.
 func cutObject(out []byte, hash string) (text, rest []byte) {
 	line, rest, _ := bytes.Cut(out, []byte("\n"))
 	size, err := strconv.Atoi(strings.TrimPrefix(string(line), hash+" commit "))
@@ -191,7 +192,7 @@ func (r *Repository) Diff(ctx context.Context, from, to string) (map[string]Chan
 		return nil, err
 	}
 	if !ok {
-		return nil, Unfit("git cannot compare the commits")
+		return nil, UnfitError("git cannot compare the commits")
 	}
 	files := map[string]Change{}
 	records := strings.Split(out, "\x00")

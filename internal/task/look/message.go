@@ -3,6 +3,7 @@ package look
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -120,8 +121,8 @@ func (l *look) noCommit(r *amp.Result) {
 	}
 }
 
-// isOnBranch reports whether a commit is on the branch. Of what is to be reviewed it has to be where the branch is, or
-// there would be commits that nobody reviews.
+// isOnBranch reports whether a commit is on the branch. Of what is to be reviewed it has to be where the branch is,
+// or there would be commits that nobody reviews.
 func (l *look) isOnBranch(commit string, whole bool) (bool, error) {
 	if whole || l.seen.Head == "" || commit == l.seen.Head {
 		return commit == l.seen.Head, nil
@@ -145,17 +146,13 @@ func (l *look) history(r *amp.Result, full string) error {
 	if len(r.Author) > 0 {
 		l.author(r.Author, steps)
 	}
-	files, err := l.repo.Diff(l.ctx, l.seen.Base, full)
+	whole, err := l.repo.Diff(l.ctx, l.seen.Root, full)
 	if err != nil {
 		return err
 	}
-	whole := files
-	if l.seen.Root != l.seen.Base {
-		if whole, err = l.repo.Diff(l.ctx, l.seen.Root, full); err != nil {
-			return err
-		}
+	if err := l.compare(r, full); err != nil {
+		return err
 	}
-	l.compare(r, files, whole)
 	return l.limits(whole)
 }
 
@@ -174,33 +171,35 @@ func (l *look) author(raw wire.Raw, steps []git.Step) {
 	l.check("author", amp.Verified, "")
 }
 
-// compare warns if git counts otherwise than the diff summary, which may be of this dispatch or of the whole task. It is
-// a warning and no refusal, because generated files and renames make honest agents miscount; the check has
-// failed all the same, and everybody sees that.
-func (l *look) compare(r *amp.Result, files, whole map[string]git.Change) {
-	claimed := slices.Sorted(slices.Values(r.Diff.Files))
-	agrees := func(files map[string]git.Change) (added, removed int64, names []string, yes bool) {
-		for name, c := range files {
-			added, removed, names = added+c.Added, removed+c.Removed, append(names, name)
+// compare warns if git counts otherwise than the diff summary, which may be of this dispatch, of the whole task, or
+// of one subtask of several. It is a warning and no refusal, because generated files and renames make honest
+// agents miscount; the check has failed all the same, and everybody sees that.
+func (l *look) compare(r *amp.Result, full string) error {
+	claimed, says, names := slices.Sorted(slices.Values(r.Diff.Files)), "", []string(nil)
+	for i, from := range slices.Compact([]string{l.seen.Base, l.seen.Root, cmp.Or(l.task.Pin, l.seen.Root)}) {
+		files, err := l.repo.Diff(l.ctx, from, full)
+		if _, seen := unfit(err); err != nil && !seen {
+			return err // else it was rewritten and is gone, so there is nothing to compare with
 		}
-		slices.Sort(names)
-		return added, removed, names,
-			added == int64(r.Diff.Added) && removed == int64(r.Diff.Removed) && slices.Equal(names, claimed)
+		var added, removed int64
+		for _, c := range files {
+			added, removed = added+c.Added, removed+c.Removed
+		}
+		are := slices.Sorted(maps.Keys(files))
+		if i == 0 {
+			names, says = are, fmt.Sprintf("Git says %d lines added and %d removed in %d files.", added, removed, len(are))
+			l.seen.Files, l.seen.Added, l.seen.Removed = len(are), added, removed
+		}
+		if added == int64(r.Diff.Added) && removed == int64(r.Diff.Removed) && slices.Equal(are, claimed) {
+			l.check("diff", amp.Verified, "")
+			return nil
+		}
 	}
-	added, removed, names, yes := agrees(files)
-	l.seen.Files, l.seen.Added, l.seen.Removed = len(names), added, removed
-	if !yes {
-		_, _, _, yes = agrees(whole)
-	}
-	if yes {
-		l.check("diff", amp.Verified, "")
-		return
-	}
-	says := fmt.Sprintf("Git says %d lines added and %d removed in %d files.", added, removed, len(names))
 	l.check("diff", amp.Failed, says)
 	l.facts.Warnings = append(l.facts.Warnings, amp.Problem{
 		Code: amp.WarnDiff, Pointer: "/payload/diff_summary", Detail: says, Expected: amp.Clip(strings.Join(names, ", ")),
 	})
+	return nil
 }
 
 // request checks R-209: the branch is where the result left it.
@@ -224,14 +223,15 @@ func (l *look) request() error {
 // frozen is the finding that a branch has moved after a result.
 func frozen(t *amp.Task, was, head string) *amp.Finding {
 	return &amp.Finding{
-		Type: "permission_denied", Severity: "warning", Why: amp.WhyFrozen, Scope: "party:" + string(amp.Executor), Head: head,
+		Type: "permission_denied", Severity: "warning", Why: amp.WhyFrozen, Scope: "party:" + string(amp.Executor),
+		Head: head,
 		Description: fmt.Sprintf("The branch %s has moved while it was frozen (%s): it was at %.12s and is at %.12s.",
 			t.Branch, amp.BranchFrozen, was, cmp.Or(head, "no commit")),
 	}
 }
 
-// verdict binds a verdict to the commit that was pinned for its review. An approval is of that commit, so the branch has
-// to be there; approved_with_fix is of what the reviewer has made of it, which is measured. While another
+// verdict binds a verdict to the commit that was pinned for its review. An approval is of that commit, so the branch
+// has to be there; approved_with_fix is of what the reviewer has made of it, which is measured. While another
 // subtask is under way the branch may move, and what the executor changes cannot be told from what the reviewer does.
 func (l *look) verdict(v *amp.Verdict) error {
 	head, err := l.readHeads(l.task.Protected)
@@ -280,8 +280,8 @@ func (l *look) judgedAmidst(fixes bool) error {
 		l.check("head", amp.Verified, "")
 		return nil
 	}
-	l.wrong("head", amp.BranchFrozen, "/payload/decision", fmt.Sprintf("The review is of %.12s, which is not on the branch "+
-		"any more.", l.about.Commit), "the decision rejected")
+	l.wrong("head", amp.BranchFrozen, "/payload/decision",
+		fmt.Sprintf("The review is of %.12s, which is not on the branch any more.", l.about.Commit), "the decision rejected")
 	l.facts.Finding = cmp.Or(l.facts.Finding, l.task.Overtaken(l.seen.Head))
 	return nil
 }

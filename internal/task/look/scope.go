@@ -15,8 +15,8 @@ import (
 // checkForbidden is the name of the check of forbidden_actions.
 const checkForbidden = "forbidden"
 
-// fixes measures what the reviewer has fixed by itself (R-406): it is on top of what was reviewed, every changed file is
-// named, each with fewer than maxFix lines of text.
+// fixes measures what the reviewer has fixed by itself (R-406): it is on top of what was reviewed, every changed file
+// is named, each with fewer than maxFix lines of text.
 func (l *look) fixes(v *amp.Verdict, pin, head string) error {
 	const at, expected = "/payload/direct_fixes",
 		"every changed file listed, each with fewer than 5 changed lines; otherwise the decision rejected"
@@ -51,7 +51,8 @@ func (l *look) smallFix(pin, head string) (files map[string]git.Change, why stri
 		return nil, "", err
 	}
 	if !descends {
-		return nil, fmt.Sprintf("The branch is at %.12s, which does not descend from %.12s, which was reviewed.", head, pin), nil
+		return nil, fmt.Sprintf("The branch is at %.12s, which does not descend from %.12s, the reviewed commit.", head, pin),
+			nil
 	}
 	if files, err = l.repo.Diff(l.ctx, pin, head); err != nil {
 		return nil, "", err
@@ -78,8 +79,8 @@ func (l *look) smallFix(pin, head string) (files map[string]git.Change, why stri
 // maxFix is the number of changed lines that a direct fix must stay below (R-406).
 const maxFix = 5
 
-// limits checks the changed files against what the dispatch forbids and what it lets be changed (R-107). A breach is for
-// a person to decide about; the message is taken.
+// limits checks the changed files against what the dispatch forbids and what it lets be changed (R-107). A breach is
+// for a person to decide about; the message is taken.
 func (l *look) limits(files map[string]git.Change) error {
 	if l.about == nil {
 		return nil
@@ -151,8 +152,8 @@ func breaches(text string, files map[string]git.Change) (name string, known bool
 	return "", strings.ContainsAny(pattern, "./*")
 }
 
-// matchFile reports whether a pattern means a file: its path, a folder that it is in, or a pattern with * for what is in
-// one folder and ** for what is below it.
+// matchFile reports whether a pattern means a file: its path, a folder that it is in, or a pattern with * for what is
+// in one folder and ** for what is below it.
 func matchFile(pattern, name string) bool {
 	pattern = strings.TrimPrefix(strings.TrimPrefix(pattern, "./"), "/")
 	text := regexp.QuoteMeta(strings.TrimSuffix(strings.TrimSuffix(pattern, "/"), "/**"))

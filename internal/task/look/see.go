@@ -1,10 +1,10 @@
-// Package look finds out whether what a task's messages say of commits is so: it looks at the repository before a message
-// is taken, before a task is completed, and whenever the watcher asks. What it has seen is an amp.GitFacts, which the
-// rules take as given and every entry keeps.
+// Package look finds out whether what a task's messages say of commits is so: it looks at the repository before a
+// message is taken, before a task is completed, and whenever the watcher asks. What it has seen is an amp.GitFacts,
+// which the rules take as given and every entry keeps.
 //
 // A claim is verified, unverified where nobody can look, or failed. What is below the roots can be looked at, so what
-// cannot be read there any more has failed: the repository is in the hands of agents. It must not know of tables or the
-// ledger, and changes nothing.
+// cannot be read there any more has failed: the repository is in the hands of agents. It must not know of tables or
+// the ledger, and changes nothing.
 package look
 
 import (
@@ -33,8 +33,8 @@ type Eyes struct {
 	Approved func(ctx context.Context, place string) ([]string, error)
 }
 
-// Message looks at the repository of a message, for a task as it stands; before is nil for a new one. It returns nil if
-// there is nothing to look for. Problems refuse the message in the transaction, after its id and references were
+// Message looks at the repository of a message, for a task as it stands; before is nil for a new one. It returns nil
+// if there is nothing to look for. Problems refuse the message in the transaction, after its id and references were
 // checked.
 func (e *Eyes) Message(ctx context.Context, before *amp.Task, m *amp.Message) *amp.GitFacts {
 	if before == nil {
@@ -117,7 +117,7 @@ func (l *look) open() (err error) {
 		return err
 	}
 	if !l.begins && l.task.Place != "" && l.task.Place != l.repo.Place() {
-		return git.Unfit("its .git leads to another repository than when the work was dispatched")
+		return git.UnfitError("its .git leads to another repository than when the work was dispatched")
 	}
 	return nil
 }
@@ -137,10 +137,10 @@ func (l *look) unreachable(why string) {
 }
 
 // unreadable draws the consequences of a repository that cannot be read. If it could be read when the work was
-// dispatched, somebody has seen to it: that is a failure, and a person hears of it. A git that is only slow is not
-// taken for that.
+// dispatched, somebody has seen to it: that is a failure, and a person hears of it. A git that is only slow, or
+// cannot be run, is not taken for that.
 func (l *look) unreadable(err error) {
-	why := unfit(err)
+	why, seen := unfit(err)
 	l.Log.Warn("git failed", "task", l.task.ID, "error", err.Error())
 	l.check("object", amp.Failed, why)
 	if l.begins {
@@ -152,7 +152,7 @@ func (l *look) unreadable(err error) {
 		l.fail(amp.RepoNotGit, "", "The repository could be read when the work was dispatched, and cannot be now: "+why+".",
 			"the repository as it was dispatched, with the commits in it")
 	}
-	if l.task.Place != "" && !git.Slow(err) {
+	if l.task.Place != "" && seen {
 		l.facts.Finding = &amp.Finding{
 			Type: "permission_denied", Severity: "critical", Why: "repository", Scope: amp.ScopeTask,
 			Description: fmt.Sprintf("The repository of %s could be read when the work was dispatched, and cannot be now: %s. "+
@@ -161,15 +161,16 @@ func (l *look) unreadable(err error) {
 	}
 }
 
-// unfit says why a repository cannot be read, without naming what is outside of it.
-func unfit(err error) string {
-	if why, ok := errors.AsType[git.Unfit](err); ok {
-		return string(why)
+// unfit says why a repository cannot be read, without naming what is outside of it, and whether that was seen in the
+// repository itself.
+func unfit(err error) (why string, seen bool) {
+	if why, ok := errors.AsType[git.UnfitError](err); ok {
+		return string(why), true
 	}
 	if git.Slow(err) {
-		return "git takes too long"
+		return "git takes too long", false
 	}
-	return "git cannot read it"
+	return "git cannot be run", false
 }
 
 // fail adds a problem, which will refuse the message.

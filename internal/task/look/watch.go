@@ -49,8 +49,8 @@ func (l *look) moved(head string) (*amp.Finding, error) {
 
 // protectedMoved is the finding that a protected branch is not where it was when the work was dispatched, nil if none
 // has moved. It is not known who has moved it, so whatever no approval explains is for a person: commits beyond those
-// that completed tasks of the repository were approved with. Of what is on the way to a forge only the task's own work
-// counts, since everybody fetches from there.
+// that completed tasks of the repository were approved with. Of what is on the way to a forge only the task's own
+// work counts, since everybody fetches from there.
 func (l *look) protectedMoved() (*amp.Finding, error) {
 	now := maps.Clone(l.task.Protected)
 	for _, name := range slices.Sorted(maps.Keys(now)) {
