@@ -40,8 +40,8 @@ func commitWall(settings server.SettingList) server.Wall {
 		return server.Wall{What: "commits", Text: "what agents say of their commits is believed, and shown as unverified. " +
 			"Run `signalbox config set tasks.repo_roots /srv/repos`, with the folder of your repositories."}
 	}
-	text := "what agents say of commits below " + is["tasks.repo_roots"] + " is checked with every message and by reading " +
-		"the branches every 30 seconds; no hook of git and no webhook of a forge is used. What cannot be checked is "
+	text := "what agents say of commits below " + is["tasks.repo_roots"] + " is checked with every message and by " +
+		"reading the branches every 30 seconds; no hook of git and no webhook of a forge is used. What cannot be checked is "
 	if is["tasks.require_git"] == "false" {
 		return server.Wall{What: "commits", Stands: true, Text: text + "unverified"}
 	}

@@ -108,7 +108,8 @@ func (t *Task) Overtaken(head string) *Finding {
 	return &Finding{
 		Type: "branch_violation", Severity: "warning", Why: "overtaken", Scope: ScopeTask, Head: head,
 		Description: fmt.Sprintf("The branch %s was moved under review: %.12s is what is reviewed, and it is at %.12s now. "+
-			"Put it back and resume, or resume and have the work dispatched and reviewed again: only what was reviewed completes.",
+			"Put it back and resume, or resume and have the work dispatched and reviewed again: only what was reviewed "+
+			"completes.",
 			t.Branch, t.Pin, cmp.Or(head, "no commit")),
 	}
 }

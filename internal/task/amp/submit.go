@@ -118,7 +118,7 @@ func (s *step) intake(m *Message) *Refusal {
 		return refusal
 	}
 	if s.t.Repo != d.Repo || s.t.Branch != s.branch(d) {
-		s.t.Root, s.t.Pin, s.t.Told = "", "", ""
+		s.t.Root, s.t.Place, s.t.Protected, s.t.Pin, s.t.Told = "", "", nil, "", ""
 	}
 	s.t.Risk, s.t.Repo, s.t.Branch, s.t.Criteria = d.Risk, d.Repo, s.branch(d), d.Criteria
 	s.await(m)

@@ -66,7 +66,12 @@ func (r *Repository) DefaultBranch(ctx context.Context) (string, error) {
 		strings.TrimSpace(bare) != "true" {
 		return "", err
 	}
-	name, _, err = r.run(ctx, "", "symbolic-ref", "--quiet", "HEAD")
+	return r.CheckedOut(ctx)
+}
+
+// CheckedOut is the branch that HEAD points to, "" if it points to none.
+func (r *Repository) CheckedOut(ctx context.Context) (string, error) {
+	name, _, err := r.run(ctx, "", "symbolic-ref", "--quiet", "HEAD")
 	return strings.TrimPrefix(strings.TrimSpace(name), "refs/heads/"), err
 }
 

@@ -25,20 +25,32 @@ func (l *look) dispatch() error {
 		l.fail(amp.BranchProtected, "/payload/branch", "This is the default branch of the repository.", "a feature branch")
 		return nil
 	}
+	out, err := l.repo.CheckedOut(l.ctx)
+	if err != nil {
+		return err
+	}
 	protected := map[string]string{}
-	for _, name := range []string{cmp.Or(first, "main"), "main", "master"} {
+	maps.Copy(protected, l.task.Protected) // what was protected stays so
+	names := []string{cmp.Or(first, "main"), "main", "master", cmp.Or(out, "main")}
+	for _, name := range names {
 		protected["refs/heads/"+name], protected["refs/remotes/origin/"+name] = "", ""
 	}
 	base, err := l.readHeads(protected)
 	if err != nil {
 		return err
 	}
-	for name := range protected {
-		protected[name] = l.heads[name]
-	}
-	// A new branch begins at the default branch, or else at whatever is checked out.
-	for _, name := range []string{first, "main", "master"} {
+	// A new branch begins at the default branch, or else at what is checked out, which is protected only if there is
+	// nothing else to protect.
+	for _, name := range names[:3] {
 		base = cmp.Or(base, l.heads["refs/heads/"+name])
+	}
+	other := first != "" || l.heads["refs/heads/main"]+l.heads["refs/heads/master"] != "" || l.task.Protected != nil
+	for name := range protected {
+		_, was := l.task.Protected[name]
+		if protected[name] = l.heads[name]; other && !was && !slices.Contains(names[:3], out) &&
+			(name == "refs/heads/"+out || name == "refs/remotes/origin/"+out) || name == "refs/heads/"+l.seen.Branch {
+			delete(protected, name)
+		}
 	}
 	if base == "" {
 		if base, err = l.repo.Commit(l.ctx, "HEAD"); err != nil {
