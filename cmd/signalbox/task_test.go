@@ -216,6 +216,10 @@ func TestATaskFromATerminal(t *testing.T) {
 		!strings.Contains(out, ", 0 failed") {
 		t.Errorf("conform: %s", out)
 	}
+	if out := mustRun(t, p.dir, "task", "show", "T-2026-044"); !strings.Contains(out, "git         not read") ||
+		strings.Count(out, "unverified: the repository is not below tasks.repo_roots") != 2 {
+		t.Errorf("show: %s", out)
+	}
 	bundle := filepath.Join(t.TempDir(), "bundle")
 	mustRun(t, p.dir, "task", "export", "T-2026-044", "--out", bundle)
 	if out := mustRun(t, p.dir, "task", "verify", bundle); !strings.Contains(out, "T-2026-044 is completed") {

@@ -19,7 +19,7 @@ import (
 // data folder as this user finds it, and those of the server's settings. status is that of the
 // running server, nil if none answers.
 func examineWalls(data string, settings server.SettingList, status *server.Status) []server.Wall {
-	walls := append([]server.Wall{userWall(data)}, settings.Walls()...)
+	walls := append([]server.Wall{userWall(data)}, append(settings.Walls(), commitWall(settings))...)
 	if status != nil && status.Forwarder != nil {
 		f := status.Forwarder
 		walls = append(walls, server.Wall{What: "unknown proxy", Text: fmt.Sprintf(
@@ -28,6 +28,24 @@ func examineWalls(data string, settings server.SettingList, status *server.Statu
 			f.Address, f.Sign, output.Since(f.At), f.Address)})
 	}
 	return walls
+}
+
+// commitWall says whether what tasks say of commits is checked, and how the server learns of what nobody tells it.
+func commitWall(settings server.SettingList) server.Wall {
+	is := map[string]string{}
+	for _, s := range settings.Settings {
+		is[s.Key] = s.Value
+	}
+	if is["tasks.repo_roots"] == "" {
+		return server.Wall{What: "commits", Text: "what agents say of their commits is believed, and shown as unverified. " +
+			"Run `signalbox config set tasks.repo_roots /srv/repos`, with the folder of your repositories."}
+	}
+	text := "what agents say of commits below " + is["tasks.repo_roots"] + " is checked with every message and by " +
+		"reading the branches every 30 seconds; no hook of git and no webhook of a forge is used. What cannot be checked is "
+	if is["tasks.require_git"] == "false" {
+		return server.Wall{What: "commits", Stands: true, Text: text + "unverified"}
+	}
+	return server.Wall{What: "commits", Stands: true, Text: text + "refused"}
 }
 
 // userWall says whether the server's secrets are out of reach for what this user starts. Agents run as the

@@ -52,6 +52,7 @@ type Config struct {
 	PlanApproval  bool     // a person approves the plan of every task that no rule allows
 	LockAt        int      // rejects in a row that lock a task
 	RepoRoots     []string // folders in which the repositories of tasks are looked into
+	RequireGit    string   // auto, true or false: whether what nobody can verify of commits is refused
 	TaskMirror    string   // a folder that becomes a git repository with every task
 	MovableClock  bool     // an admin may set the clock forward, for conformance tests
 	LogLevel      string

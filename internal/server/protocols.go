@@ -49,8 +49,10 @@ func (s *services) protocols(c *Config) protocol.List {
 			return openMail(ctx, core, c)
 		}),
 		opens(task.Protocol(), &s.tasks, func(_ context.Context, core protocol.Core) (*task.Tasks, error) {
-			return task.New(core,
-				task.Options{Policy: c.tasks(), RepoRoots: c.RepoRoots, WatchEvery: watchEvery, Mirror: c.TaskMirror}), nil
+			return task.New(core, task.Options{
+				Policy: c.tasks(), RepoRoots: c.RepoRoots, WatchEvery: watchEvery, Mirror: c.TaskMirror,
+				RequireGit: c.RequireGit == "true" || c.RequireGit == "auto" && len(c.RepoRoots) > 0,
+			}), nil
 		}),
 		opens(run.Protocol(), &s.runs, func(_ context.Context, core protocol.Core) (*run.Runs, error) {
 			return s.openRuns(core, c), nil

@@ -133,14 +133,10 @@ var Settings = slices.Concat([]Setting{
 		}),
 	onByDefault(flag("tasks.plan_approval",
 		"whether a person approves the plan of every task that no rule of the policy "+
-			"allows; with false, of those that a rule gates", func(c *Config) *bool {
-			return &c.PlanApproval
-		})),
+			"allows; with false, of those that a rule gates", func(c *Config) *bool { return &c.PlanApproval })),
 	{
 		Key: "tasks.lock_after", Default: "3", Meaning: "how many rejects in a row lock a task", set: setLockAt,
-		get: func(c *Config) string {
-			return strconv.Itoa(c.LockAt)
-		},
+		get: func(c *Config) string { return strconv.Itoa(c.LockAt) },
 	},
 	{
 		Key: "tasks.repo_roots", Default: "",
@@ -148,6 +144,9 @@ var Settings = slices.Concat([]Setting{
 		List:    true,
 		set:     setRepoRoots, get: func(c *Config) string { return strings.Join(c.RepoRoots, ",") },
 	},
+	choice("tasks.require_git", "auto", []string{"auto", "true", "false"},
+		"whether what is said of commits is refused where git cannot look; auto is true when tasks.repo_roots is set",
+		func(c *Config) *string { return &c.RequireGit }),
 }, harnessSettings(), []Setting{
 	{
 		Key: "tasks.mirror", Default: "",

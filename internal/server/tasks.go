@@ -9,7 +9,7 @@ import (
 	"signalbox/internal/task/amp"
 )
 
-// watchEvery is how often the branches of tasks under review are read, to notice commits after the pinned one.
+// watchEvery is how often the repositories of tasks that are under way are read, to notice what no message tells.
 const watchEvery = 30 * time.Second
 
 // maxLockAt is an upper bound against typing mistakes.

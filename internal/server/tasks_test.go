@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -161,6 +162,66 @@ func TestAPlanIsApprovedOnItsPage(t *testing.T) {
 		}
 		ann.sees("/ui/inbox/"+refused.Gate, "T-2026-044 was dispatched.")
 		ann.sees("/ui/tasks/default/T-2026-044", "The plan is approved: Go ahead.")
+		b.wantRebuilt(10)
+	})
+}
+
+// TestAClaimAboutCommitsIsShown wherever a task is: verified or failed where git can look, else unverified.
+func TestAClaimAboutCommitsIsShown(t *testing.T) {
+	root := t.TempDir()
+	eachBoxWith(t, map[string]string{"tasks.repo_roots": root, "tasks.require_git": "false"}, func(t *testing.T, b *box) {
+		repo := filepath.Join(root, filepath.Base(t.Name()))
+		if err := os.Mkdir(repo, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		git := func(args ...string) string {
+			t.Helper()
+			as := []string{"-C", repo, "-c", "user.name=kay", "-c", "user.email=kay@x"}
+			cmd := exec.CommandContext(t.Context(), "git", append(as, args...)...)
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Fatalf("git %v: %v %s", args, err, out)
+			}
+			return strings.TrimSpace(string(out))
+		}
+		git("init", "-q", "-b", "main")
+		git("commit", "-q", "--allow-empty", "-m", "one")
+		coordinator, executor := b.agentWith("coordinator", "default"), b.agentWith("executor", "default")
+		ann := b.signedIn(b.token())
+		send := func(status int, key, text, task, in, commit string) {
+			t.Helper()
+			text = strings.NewReplacer("T-2026-044", task, "/srv/repos/app", in, "a3f8d21", commit).Replace(text)
+			b.call(status, "POST /amp/messages", key, text)
+		}
+		dispatched := func(task, in string) {
+			send(202, coordinator, taskDispatch, task, in, "")
+			b.call(202, "POST /amp/messages/task_dispatch-"+task+"-1772116327000/ack", executor, "{}")
+		}
+		shown := func(task string) (r amp.Record) {
+			b.ops(200, "GET /amp/tasks/"+task, "", &r)
+			return r
+		}
+		dispatched("T-2026-044", "/srv/repos/app")
+		send(202, executor, taskResult, "T-2026-044", "", "a3f8d21")
+		if c := shown("T-2026-044").Subtasks["T-2026-044-S1"].Claim; c == nil || c.Outcome != amp.Unverified {
+			t.Errorf("%+v", c)
+		}
+		ann.sees("/ui/tasks/default/T-2026-044", "The repository is not read.", "unverified", "not below tasks.repo_roots")
+		dispatched("T-2026-045", repo)
+		send(409, executor, taskResult, "T-2026-045", "", "a3f8d21")
+		ann.sees("/ui/tasks/default/T-2026-045", "read with every message and twice a minute", "failed",
+			"There is no commit a3f8d21")
+		git("checkout", "-q", "-b", "feature/timer")
+		if err := os.WriteFile(filepath.Join(repo, "a.go"), []byte("one\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		git("add", ".")
+		git("commit", "-q", "-m", "two")
+		send(202, executor, taskResult, "T-2026-045", "", git("rev-parse", "HEAD"))
+		ann.sees("/ui/tasks/default/T-2026-045", "verified", "kay &lt;kay@x&gt;")
+		if c := shown("T-2026-045").Subtasks["T-2026-045-S1"].Claim; c.Outcome != amp.Verified || c.Author != "kay <kay@x>" {
+			t.Errorf("%+v", c)
+		}
 		b.wantRebuilt(10)
 	})
 }

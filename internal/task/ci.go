@@ -164,8 +164,8 @@ func (s *Tasks) TakeChecks(ctx context.Context, workspace, event, signature stri
 		}
 		for _, id := range tasks {
 			err := s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-				return s.takeFound(tx, workspace,
-					amp.Input{Kind: amp.InBuild, TaskID: id, Build: &amp.Build{Name: clip(c.Name), Status: clip(c.Status)}})
+				build := &amp.Build{Name: amp.Clip(c.Name), Status: amp.Clip(c.Status)}
+				return s.takeFound(tx, workspace, amp.Input{Kind: amp.InBuild, TaskID: id, Build: build}, nil)
 			})
 			if err != nil {
 				return out, err

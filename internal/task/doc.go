@@ -44,10 +44,11 @@
 //
 // # Git
 //
-// Repositories below tasks.repo_roots are looked at (package git): whether they exist, which
-// branch they protect, whether commits are on the branch and are what was said of them,
-// whether a branch moves that nobody may change. Nothing in them is trusted, and git is
-// called so that nothing of theirs is run.
+// Repositories below tasks.repo_roots are looked at (packages look and git), before each
+// message is taken and by the watcher: whether they are still what was dispatched, whether
+// commits are what was said of them, whether a branch moves that nobody may change. What was
+// found is in the entry, and the rules draw the consequences (amp/commits.go). Nothing in a
+// repository is trusted, and git is called so that nothing of theirs is run.
 //
 // # Invariants
 //

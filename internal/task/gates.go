@@ -87,6 +87,9 @@ func (w *work) escalationGate(t *amp.Task, m *amp.Message) gate.Opening {
 	// What yes and no mean must match instruction below.
 	case t.Held != nil && t.Held.Escalation == m.MsgID:
 		o.Shown.ProposedAction = "Approve to uphold the verdict, reject to override it with the opposite."
+		if sub := t.Find(func(x *amp.Subtask) bool { return x.ID == t.Held.Subtask }); sub.Bound != nil {
+			o.Shown.Facts = append(o.Shown.Facts, gate.Fact{Name: "commit", Value: sub.Bound.String()})
+		}
 	case e.Severity == "info" || t.Over():
 		o.Shown.ProposedAction = "Nothing is held. Approve or reject to close it."
 	}

@@ -179,11 +179,11 @@ func TestDirectFixesAreMeasured(t *testing.T) {
 		file, text string
 		taken      bool
 	}{
-		"a small one":              {"a.go", "once\n", true},
-		"one that is too large":    {"a.go", "1\n2\n3\n4\n5\n6\n", false},
-		"one that nobody told of":  {"b.go", "x\n", false},
-		"one in a strange file":    {"b\t\"\n.go", "x\n", false},
-		"one that is not text too": {"a.go", "\x00\x01", true},
+		"a small one":             {"a.go", "once\n", true},
+		"one that is too large":   {"a.go", "1\n2\n3\n4\n5\n6\n", false},
+		"one that nobody told of": {"b.go", "x\n", false},
+		"one in a strange file":   {"b\t\"\n.go", "x\n", false},
+		"one that is not text":    {"a.go", "\x00\x01", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()

@@ -3,6 +3,7 @@ package task
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"signalbox/internal/fault"
@@ -108,7 +109,7 @@ func (s *Tasks) inbox(ctx context.Context, p Party, to amp.Role, after int64, li
 
 // isFor reports whether a message is for this agent, and not for another one that holds the role
 // in the task. It also adds what the agent should know before it works: the generation of the
-// lease, a hold, and the lock that is near.
+// lease, a hold, the lock that is near, and what was found out about the commits to review.
 func (s *Tasks) isFor(ctx context.Context, p Party, m *Waiting) (bool, error) {
 	if m.Agent != "" {
 		return p.Role == amp.Admin || m.Agent == p.Identity.ID, nil
@@ -127,6 +128,10 @@ func (s *Tasks) isFor(ctx context.Context, p Party, m *Waiting) (bool, error) {
 		m.Notice = "The task is held (" + h.Kind + "): acknowledge it, and do nothing else until the admin has answered."
 	} else if envelope.Type == amp.TypeRequest && t.Streak >= int64(s.Policy.LockAt)-1 {
 		m.Notice = amp.LockNotice + ": another reject locks the task."
+	}
+	if sub := t.Find(func(x *amp.Subtask) bool { return x.ID == t.Reviewed }); sub != nil && sub.Claim != nil &&
+		envelope.Type == amp.TypeRequest {
+		m.Notice = strings.TrimSpace(m.Notice + " What the result says of commits: " + sub.Claim.String() + ".")
 	}
 	if envelope.Type == amp.TypeDispatch && p.Role == amp.Executor && executor(t) == p.Identity.ID {
 		found, err := s.handed(s.core.Ledger.Prover(ctx), p.Workspace, envelope.TaskID, p.Identity.ID)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"signalbox/internal/fault"
@@ -80,6 +81,9 @@ func (w *work) planGate(plan *amp.Plan) (gate.Prepared, error) {
 	}
 	for _, f := range d.Forbidden {
 		add("forbidden", f)
+	}
+	if files, _ := d.Files(); files != nil {
+		add("files", strings.Join(files, ", "))
 	}
 	if len(d.Constraints) > 0 {
 		add("constraints", string(d.Constraints))

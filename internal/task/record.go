@@ -38,7 +38,7 @@ type recorded struct {
 	PlanOK  bool          `json:"plan_ok,omitzero"`
 	Release string        `json:"release,omitzero"` // the gate that has approved the dispatch, which was kept
 	Under   string        `json:"under,omitzero"`   // the handoff under which its sender acted
-	Rules   int           `json:"rules,omitzero"`   // the version of the rules; see rulesByClaim
+	Rules   int           `json:"rules,omitzero"`   // the version of the rules; see rulesByCommit
 	Git     *amp.GitFacts `json:"git,omitzero"`
 	Build   *amp.Build    `json:"build,omitzero"`
 	Lost    *amp.Lost     `json:"lost,omitzero"`
@@ -73,6 +73,7 @@ type recorded struct {
 const (
 	rulesByContent = 1 // an approval is of one dispatch
 	rulesByClaim   = 2 // an ack claims the work, and executor and reviewer are two
+	rulesByCommit  = 3 // what is said of commits is verified, unverified or failed, and what was reviewed completes
 )
 
 // gateLink says what a gate is about: the msg_id of an escalation or of a dispatch that is kept, or
@@ -147,7 +148,7 @@ func newRefused(p Party, raw []byte, r *amp.Refusal, now time.Time) refused {
 		SHA256: hex.EncodeToString(sum[:]), Layer: r.Layer,
 	}
 	for _, p := range r.Problems {
-		p.Pointer, p.Detail, p.Expected = clip(p.Pointer), clip(p.Detail), clip(p.Expected)
+		p.Pointer, p.Detail, p.Expected = amp.Clip(p.Pointer), amp.Clip(p.Detail), amp.Clip(p.Expected)
 		out.Errors = append(out.Errors, p)
 	}
 	// The cut may split a character, hence ToValidUTF8 after it.
@@ -275,7 +276,7 @@ func (w *work) record(next *amp.Task, out amp.Outcome, decision *rulebook.Plain)
 	kind, actor := kindNoted, "system"
 	main := &recorded{
 		Input: w.in.Kind, Now: w.world.Now, By: w.in.From, Agent: w.world.Agent, AskPlan: w.world.AskPlan,
-		PlanOK: w.world.PlanOK, Git: w.world.Git, Rules: rulesByClaim, Successor: w.world.Successor,
+		PlanOK: w.world.PlanOK, Git: w.world.Git, Rules: rulesByCommit, Successor: w.world.Successor,
 		Build: w.in.Build, Lost: w.in.Lost, Moved: w.in.Moved, Unsent: w.in.Unsent, Warnings: out.Warnings,
 		Acked: out.Acked, Reopened: out.Reopened, Closed: out.Closed, Plans: out.Plans, Task: next, Decision: decision,
 		Record: w.in.Raw, row: new(messageRow), Under: w.under,
@@ -387,8 +388,9 @@ func (w *work) append(kind, actor string, b *recorded) error {
 // branch. It runs in the caller's transaction. A task that is gone is not an error, since timers
 // may fire late. A step that changes nothing leaves no entry, so a timer that fires twice leaves
 // one.
-func (s *Tasks) takeFound(tx *ledger.Tx, workspace string, in amp.Input) error {
+func (s *Tasks) takeFound(tx *ledger.Tx, workspace string, in amp.Input, facts *amp.GitFacts) error {
 	w := &work{tasks: s, tx: tx, party: Party{Workspace: workspace, Role: amp.System}, in: in}
+	w.world.Git = facts
 	if err := w.load(); err != nil {
 		return err
 	}

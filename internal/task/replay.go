@@ -31,7 +31,8 @@ func Replay(p amp.Policy, entries []ledger.Entry) (*amp.Engine, error) {
 			e.Presume(in)
 			_, refusal = e.Do(in, amp.World{
 				Now: b.Now, Agent: b.Agent, AskPlan: b.AskPlan, PlanOK: b.PlanOK, Release: b.Release != "",
-				ByRisk: b.Rules < rulesByContent, BySeat: b.Rules < rulesByClaim, Successor: b.Successor, Git: b.Git, User: b.User, Claimed: b.Claimed,
+				ByRisk: b.Rules < rulesByContent, BySeat: b.Rules < rulesByClaim, ByWord: b.Rules < rulesByCommit,
+				Successor: b.Successor, Git: b.Git, User: b.User, Claimed: b.Claimed,
 			})
 		}
 		if refusal != nil {

@@ -37,9 +37,10 @@ func Protocol() protocol.Protocol {
 type Options struct {
 	Policy amp.Policy
 	// RepoRoots are the folders below which repositories are looked at. WatchEvery is how often the
-	// repositories of tasks under review are looked at again; 0 is never.
+	// repositories of tasks are looked at again; 0 is never.
 	RepoRoots  []string
 	WatchEvery time.Duration
+	RequireGit bool   // claims about commits that nobody can verify are refused
 	Mirror     string // the folder of the mirror, "" for none
 }
 
@@ -421,6 +422,19 @@ type rejection struct {
 	decision *rulebook.Plain
 }
 
+// seen is what git has shown, if that is why the document is refused. A document that would be refused in any case, as
+// one of an agent that does not have the work, says nothing about the task.
+func (r *rejection) seen() *amp.GitFacts {
+	if r.work == nil || r.work.world.Git == nil {
+		return nil
+	}
+	git := r.work.world.Git
+	if len(git.Problems) == 0 || &git.Problems[0] != &r.refusal.Problems[0] {
+		return nil
+	}
+	return git
+}
+
 // recordRefusal records a document that was refused before its task was looked at, in a
 // transaction of its own.
 func (s *Tasks) recordRefusal(ctx context.Context, r rejection) (Answer, *ErrorRecord, error) {
@@ -448,6 +462,8 @@ func (s *Tasks) writeRefusal(tx *ledger.Tx, r rejection) (*ErrorRecord, error) {
 		subject = *b.TaskID
 	}
 	_, lost, matters := amp.LostOf(r.kind, r.raw, r.refusal)
+	seen := r.seen()
+	matters = matters || seen != nil
 	if matters && p.Role != "" && subject != "" {
 		w := &work{
 			tasks: s, tx: tx, party: p, rule: r.rule,
@@ -455,7 +471,7 @@ func (s *Tasks) writeRefusal(tx *ledger.Tx, r rejection) (*ErrorRecord, error) {
 		}
 		if r.work != nil {
 			w.behalf, w.world.User, w.world.Claimed = r.work.behalf, r.work.world.User, r.work.world.Claimed
-			w.under = r.work.under
+			w.under, w.world.Git = r.work.under, seen
 		}
 		if lost.Plan != nil {
 			w.keep(r.raw)
@@ -496,6 +512,6 @@ func (s *Tasks) writeRefusal(tx *ledger.Tx, r rejection) (*ErrorRecord, error) {
 func (s *Tasks) Timers() map[string]clock.Handler {
 	return map[string]clock.Handler{dueTimer: func(tx *ledger.Tx, t clock.Timer) error {
 		workspace, taskID, _ := strings.Cut(t.Subject, " ")
-		return s.takeFound(tx, workspace, amp.Input{Kind: amp.InTick, TaskID: taskID})
+		return s.takeFound(tx, workspace, amp.Input{Kind: amp.InTick, TaskID: taskID}, nil)
 	}}
 }

@@ -2,18 +2,20 @@ package task
 
 import (
 	"context"
-	"fmt"
+	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/store"
 	"signalbox/internal/task/amp"
-	"signalbox/internal/task/git"
+	"signalbox/internal/task/look"
 	"signalbox/internal/wire"
 )
 
-// Run writes the mirror, watches the branches of tasks under review, and has approved plans go out,
+// Run writes the mirror, watches the repositories of tasks, and has approved plans go out and approved work completed,
 // until ctx ends.
 func (s *Tasks) Run(ctx context.Context) error {
 	var g errgroup.Group
@@ -21,13 +23,14 @@ func (s *Tasks) Run(ctx context.Context) error {
 	g.Go(func() error { return mirror.Run(ctx) })
 	g.Go(func() error { return s.watchBranches(ctx) })
 	g.Go(func() error { return s.sendApproved(ctx) })
+	g.Go(func() error { return s.completeLooked(ctx) })
 	return g.Wait()
 }
 
-// watchBranches looks every WatchEvery whether branches that nobody may change have moved. It
+// watchBranches looks every WatchEvery at the repositories of all tasks that are under way. It
 // holds a lease, so one node at a time does it.
 func (s *Tasks) watchBranches(ctx context.Context) error {
-	if len(s.RepoRoots) == 0 || s.WatchEvery == 0 {
+	if s.WatchEvery == 0 {
 		return nil
 	}
 	return s.core.Ledger.Hold(ctx, "task.git", func(ctx context.Context) error {
@@ -41,30 +44,63 @@ func (s *Tasks) watchBranches(ctx context.Context) error {
 	})
 }
 
+// completeLooked completes tasks whose last approval waits for a look at the branch, as after a decision at a gate,
+// whose transaction cannot wait for git. Instructions wake it; the watcher does the same for what it missed.
+func (s *Tasks) completeLooked(ctx context.Context) error {
+	for ctx.Err() == nil {
+		err := s.told.Await(ctx, kindInstructed, func(ctx context.Context) (bool, error) {
+			list, err := s.watchList(ctx, string(amp.VerdictReported))
+			for i := 0; i < len(list) && err == nil; i++ {
+				_, err = s.tryCompletion(ctx, &list[i])
+			}
+			return false, err
+		})
+		if err != nil {
+			s.core.Log.Warn("cannot complete tasks; retrying", "error", err.Error())
+			ledger.Pause(ctx, nil, time.Second)
+		}
+	}
+	return nil
+}
+
+// tryCompletion looks at the branch of a task that is about to be completed. tried is false for other tasks.
+func (s *Tasks) tryCompletion(ctx context.Context, w *watched) (tried bool, err error) {
+	if !w.task.Unlooked() {
+		return false, nil
+	}
+	facts := s.eyes(w.workspace).Completion(ctx, &w.task)
+	return true, s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		return s.takeFound(tx, w.workspace, amp.Input{Kind: amp.InLooked, TaskID: w.task.ID}, facts)
+	})
+}
+
 // watched is a task whose repository is looked at.
 type watched struct {
 	workspace string
 	task      amp.Task
 }
 
-// watch looks at every watched repository once. A repository that cannot be read is logged and
+// watch looks at every watched repository once. A repository that git is too slow in is logged and
 // passed over; it must not hide the others.
 func (s *Tasks) watch(ctx context.Context) error {
-	list, err := s.watchList(ctx)
+	list, err := s.watchList(ctx, watchedStates...)
 	if err != nil {
 		return err
 	}
-	for _, w := range list {
-		f, err := s.inspect(ctx, &w.task)
-		if err != nil {
-			s.core.Log.Warn("cannot watch repository", "task", w.task.ID, "error", err.Error())
+	for i := range list {
+		w := &list[i]
+		if tried, err := s.tryCompletion(ctx, w); tried || err != nil {
+			if err != nil {
+				return err
+			}
 			continue
 		}
+		f := s.eyes(w.workspace).Inspect(ctx, &w.task)
 		if f == nil {
 			continue
 		}
 		err = s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-			return s.takeFound(tx, w.workspace, amp.Input{Kind: amp.InMoved, TaskID: w.task.ID, Moved: f})
+			return s.takeFound(tx, w.workspace, amp.Input{Kind: amp.InMoved, TaskID: w.task.ID, Moved: f}, nil)
 		})
 		if err != nil {
 			return err
@@ -73,9 +109,19 @@ func (s *Tasks) watch(ctx context.Context) error {
 	return nil
 }
 
-// watchList lists the tasks whose branch may be frozen (R-209), in repositories that may be looked
-// at. Held tasks are left out: they already wait for the admin.
-func (s *Tasks) watchList(ctx context.Context) (list []watched, err error) {
+// watchedStates are the statuses of tasks that are under way. Held tasks are left out: they already wait for the admin.
+var watchedStates = []string{
+	string(amp.Queued), string(amp.Rework), string(amp.Dispatched), string(amp.Executing), string(amp.Reported),
+	string(amp.Triage), string(amp.ReviewRequested), string(amp.Reviewing), string(amp.VerdictReported),
+	string(amp.Approved),
+}
+
+// watchList lists the tasks of some statuses in whose repositories git has looked.
+func (s *Tasks) watchList(ctx context.Context, statuses ...string) (list []watched, err error) {
+	var args []any
+	for _, one := range statuses {
+		args = append(args, one)
+	}
 	err = store.Each(s.core.DB.Reading(ctx), func(scan store.Scan) error {
 		var w watched
 		var state []byte
@@ -83,61 +129,64 @@ func (s *Tasks) watchList(ctx context.Context) (list []watched, err error) {
 			return err
 		}
 		err := wire.Unmarshal(state, &w.task)
-		if err == nil && git.Reachable(s.RepoRoots, w.task.Repo) {
+		if err == nil && w.task.Place != "" {
 			list = append(list, w)
 		}
 		return err
-	}, "SELECT workspace, state FROM task WHERE status IN ($1, $2, $3, $4, $5) ORDER BY workspace, task_id",
-		string(amp.Reported), string(amp.Triage), string(amp.ReviewRequested), string(amp.Reviewing),
-		string(amp.VerdictReported))
+	}, "SELECT workspace, state FROM task WHERE status IN ("+store.Marks(1, len(args))+") ORDER BY workspace, task_id",
+		args...)
 	return list, err
 }
 
-// inspect finds what nobody reported, nil if there is nothing. Unapproved work on the default
-// branch comes first, because it is worse: it may already be deployed (R-520).
-func (s *Tasks) inspect(ctx context.Context, t *amp.Task) (*amp.Finding, error) {
-	repo, err := git.Open(ctx, s.RepoRoots, t.Repo)
-	if err != nil {
-		return nil, err
+// lookAtGit looks at the repository of a document before its transaction: of every message but escalations, and of what
+// may complete a task, which is the ack of a verdict or the admin's word about one.
+func (s *Tasks) lookAtGit(ctx context.Context, w *work) *amp.GitFacts {
+	m, ack, order := w.in.Message, w.in.Ack, w.in.Instruction
+	if m == nil && (ack == nil || !strings.HasPrefix(ack.AckOf, string(amp.TypeVerdict)+"-")) &&
+		(order == nil || order.Action != "uphold_verdict" && order.Action != "override_verdict") {
+		return nil
 	}
-	first, err := repo.DefaultBranch(ctx)
-	if err != nil {
-		return nil, err
+	before, err := s.Task(ctx, w.party.Workspace, w.in.TaskID)
+	switch {
+	case err != nil && (!fault.Is(err, fault.NotFound) || m == nil || m.Dispatch == nil):
+		return nil // the transaction will say so
+	case m != nil:
+		return s.eyes(w.party.Workspace).Message(ctx, before, m)
+	case before.Place == "":
+		return nil
 	}
-	for i := range t.Subtasks {
-		sub := &t.Subtasks[i]
-		// Nothing to look for: no default branch is known, or the work has no commit of its own.
-		if first == "" || sub.Commit == "" || sub.State == amp.Approved || sub.Commit == t.Base {
-			continue
-		}
-		head, err := repo.Head(ctx, first)
-		if err != nil || head == "" {
-			return nil, err
-		}
-		if merged, err := repo.Contains(ctx, head, sub.Commit); err != nil || merged {
-			return &amp.Finding{
-				Type: "branch_violation", Severity: "critical", Why: "merged " + sub.ID, Scope: amp.ScopeTask,
-				Description: fmt.Sprintf("The work on %s is on the branch %s, and nobody has approved it.", sub.ID, first),
-			}, err
-		}
+	return s.eyes(w.party.Workspace).Completion(ctx, before)
+}
+
+// eyes look at the repositories of a workspace.
+func (s *Tasks) eyes(workspace string) *look.Eyes {
+	return &look.Eyes{
+		Roots: s.RepoRoots, Require: s.RequireGit, FixTotal: s.Policy.FixTotal, Log: s.core.Log,
+		Dispatch: func(ctx context.Context, msgID string) (*amp.Dispatch, error) {
+			found, err := s.messages(ctx, "m.workspace = $1 AND m.msg_id = $2", workspace, msgID)
+			if err != nil || len(found) == 0 {
+				return nil, err
+			}
+			var m struct {
+				Payload amp.Dispatch `json:"payload"`
+			}
+			err = wire.UnmarshalPart(found[0].Message, &m)
+			return &m.Payload, err
+		},
+		Approved: func(ctx context.Context, place string) (commits []string, err error) {
+			tasks, err := store.All(s.core.DB.Reading(ctx), scanTask,
+				"SELECT state FROM task WHERE workspace = $1 AND status = $2 ORDER BY updated_at DESC, task_id DESC LIMIT 200",
+				workspace, string(amp.Completed))
+			for i := 0; i < len(tasks) && err == nil; i++ {
+				if tasks[i].Place != place {
+					continue
+				}
+				var t *amp.Task // as its entries prove it
+				if t, err = s.Task(ctx, workspace, tasks[i].ID); err == nil && t.Phase == amp.Completed && t.Pin != "" {
+					commits = append(commits, t.Pin)
+				}
+			}
+			return commits, err
+		},
 	}
-	// From here on it is about the task's own branch, which may move while somebody works on it.
-	if !t.Frozen() {
-		return nil, nil
-	}
-	head, err := repo.Head(ctx, t.Branch)
-	if err != nil {
-		return nil, err
-	}
-	for _, sub := range t.Subtasks {
-		if sub.Head != "" && sub.Head != head &&
-			(sub.State == amp.Reported || sub.State == amp.Triage || sub.State == amp.ReviewRequested) {
-			return &amp.Finding{
-				Type: "permission_denied", Severity: "warning", Why: amp.WhyFrozen, Scope: "party:" + string(amp.Executor),
-				Description: fmt.Sprintf("The branch %s has moved while it was frozen (%s): it was at %.12s and is at %.12s.",
-					t.Branch, amp.BranchFrozen, sub.Head, head),
-			}, nil
-		}
-	}
-	return nil, nil
 }

@@ -109,10 +109,13 @@ func printTask(w output.Printer, r amp.Record) {
 	line("status", "%s (%s)", r.Status, r.Phase)
 	line("risk", "%s", r.Risk)
 	line("repository", "%s", strings.TrimSpace(r.Repo+" "+r.Branch))
+	line("git", "%s", r.Git)
 	line("rejects", "%d in a row, %d since the last reset, %d ever", r.Streak, r.Count, r.Lifetime)
 	line("waits for", "%s", r.Waits)
 	for _, id := range slices.Sorted(maps.Keys(r.Subtasks)) {
 		line("subtask", "%s is %s", id, r.Subtasks[id].State)
+		line("  result", "%s", r.Subtasks[id].Claim)
+		line("  verdict", "%s", r.Subtasks[id].Bound)
 	}
 	for _, c := range r.Criteria {
 		line("criterion", "%s", c)

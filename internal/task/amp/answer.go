@@ -221,6 +221,8 @@ func (p Policy) Refusal(t *Task, taskID string, lost Lost, w World) (*Task, Outc
 		s.raise("branch_violation", "warning", "protected",
 			"The coordinator has dispatched work on a protected branch. The dispatch was refused.",
 			Hold{Kind: HoldSuspended, Scope: "party:" + string(Coordinator)})
+	case s.noteRefused(&lost):
+		return s.end()
 	case r.Has(BranchFrozen):
 		s.raise("permission_denied", "warning", whyFrozen,
 			"The branch has moved after a result was reported, while nobody may change it ("+string(BranchFrozen)+").",
@@ -242,6 +244,6 @@ func (p Policy) Moved(t *Task, f Finding, w World) (*Task, Outcome) {
 	if t.over() {
 		return t, s.out
 	}
-	s.raise(f.Type, f.Severity, f.Why, f.Description, Hold{Kind: HoldSuspended, Scope: f.Scope}, s.t.Last)
+	s.found(&f, s.t.Last)
 	return s.end()
 }

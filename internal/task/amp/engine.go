@@ -73,6 +73,9 @@ func LostOf(kind Kind, raw []byte, r *Refusal) (taskID string, lost Lost, matter
 	payload, _ := d.object["payload"].(map[string]any)
 	risk, _ := payload["risk_level"].(string)
 	lost = Lost{Layer: r.Layer, Problems: r.Problems, Risk: risk}
+	if d.text("type") == string(TypeResult) {
+		lost.Subtask, _ = payload["subtask_id"].(string)
+	}
 	if r.Has(PlanNotApproved) {
 		lost.Plan = &Plan{MsgID: d.text("msg_id"), Digest: contentHash(raw)}
 	}

@@ -19,6 +19,15 @@ func Refuse(layer Layer, code Code, pointer, detail, expected string, example an
 	return refuse(layer, code, pointer, detail).expecting(expected, example)
 }
 
+// Clip cuts text from outside to what can be stored and shown: 500 bytes, valid, without NUL.
+func Clip(text string) string {
+	cut := ""
+	if len(text) > 500 {
+		text, cut = text[:500], "…"
+	}
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD") + cut
+}
+
 // Oversize is the refusal of a document that is larger than MaxDocument.
 func Oversize() *Refusal { return tooLarge() }
 

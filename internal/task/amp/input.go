@@ -22,6 +22,7 @@ const (
 	InBuild       Kind = "build"   // a check of the task's branch
 	InMoved       Kind = "moved"   // the repository was changed behind our back
 	InUnsent      Kind = "unsent"  // a plan was approved and cannot go out
+	InLooked      Kind = "looked"  // the branch of a task that is about to be completed
 )
 
 // Input is what a step takes: a document that was read, or something that the server has found.
@@ -56,16 +57,8 @@ type Lost struct {
 	Problems   []Problem `json:"errors"`
 	Risk       string    `json:"risk_level,omitzero"`
 	Escalation bool      `json:"escalation,omitzero"`
-	Plan       *Plan     `json:"plan,omitzero"` // the dispatch, if it waits to be approved
-}
-
-// Finding is something wrong in a repository that no message reported.
-type Finding struct {
-	Type        string `json:"escalation_type"`
-	Severity    string `json:"severity"`
-	Why         string `json:"why"`
-	Description string `json:"description"`
-	Scope       string `json:"scope"`
+	Plan       *Plan     `json:"plan,omitzero"`       // the dispatch, if it waits to be approved
+	Subtask    string    `json:"subtask_id,omitzero"` // of a result that was refused for what git has shown
 }
 
 // Read takes a document through the layers that need nothing but the document: size, JSON,
@@ -151,6 +144,8 @@ func (p Policy) Step(t *Task, in Input, w World) (next *Task, out Outcome, refus
 		next, out = p.Refusal(t, in.TaskID, *in.Lost, w)
 	case InUnsent:
 		next, out = p.EndUnsent(t, *in.Unsent, w)
+	case InLooked:
+		next, out = p.Looked(t, w)
 	}
 	out.Warnings = append(slices.Clone(in.Warnings), out.Warnings...)
 	return next, out, refusal

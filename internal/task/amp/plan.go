@@ -79,19 +79,27 @@ func (t *Task) FindPlan(msgID string) *Plan {
 }
 
 // limits are what a dispatch forbids and prescribes, as one text to compare.
-func (d *Dispatch) limits() string {
-	if len(d.Forbidden) == 0 && len(d.Constraints) == 0 {
+func (d *Dispatch) limits(w World) string {
+	files := d.FileScope
+	if w.ByWord {
+		files = nil
+	}
+	if len(d.Forbidden) == 0 && len(d.Constraints) == 0 && len(files) == 0 {
 		return ""
 	}
 	forbidden, _ := wire.Marshal(d.Forbidden)  // texts always encode
 	constraints, _ := wire.Data(d.Constraints) // the schema has read it
-	return hashOf(map[string]any{"forbidden": string(forbidden), "constraints": constraints})
+	limits := map[string]any{"forbidden": string(forbidden), "constraints": constraints}
+	if len(files) > 0 {
+		limits["files"], _ = wire.Data(files) // as above
+	}
+	return hashOf(limits)
 }
 
 // covers reports whether a dispatch belongs to the plan that was approved: it is from the same
 // coordinator, gives again what was given before, under the same limits and at no higher risk
 // (TSK-19). Repository, branch and criteria are bound by checkKept.
-func (t *Task) covers(d *Dispatch, agent string) bool {
+func (t *Task) covers(d *Dispatch, w World) bool {
 	known := func(id string) bool {
 		return t.findSubtask(func(x *Subtask) bool { return x.ID == id }) != nil
 	}
@@ -100,7 +108,7 @@ func (t *Task) covers(d *Dispatch, agent string) bool {
 			return false
 		}
 	}
-	return t.PlanApproved && t.Phase == Active && t.PlanAgent == agent && t.PlanLimits == d.limits() &&
+	return t.PlanApproved && t.Phase == Active && t.PlanAgent == w.Agent && t.PlanLimits == d.limits(w) &&
 		rank(d.Risk) <= rank(t.PlanRisk)
 }
 
@@ -136,7 +144,7 @@ func (s *step) checkPlan(m *Message, covered bool) *Refusal {
 // bindPlan notes what the approval covers from now on.
 func (s *step) bindPlan(d *Dispatch) {
 	t := s.t
-	t.PlanApproved, t.PlanRisk, t.PlanAgent, t.PlanLimits = true, d.Risk, s.w.Agent, d.limits()
+	t.PlanApproved, t.PlanRisk, t.PlanAgent, t.PlanLimits = true, d.Risk, s.w.Agent, d.limits(s.w)
 }
 
 // keepPlan keeps a dispatch that was refused because nobody has approved it. A question of version

@@ -30,6 +30,7 @@ type Record struct {
 
 	Repo      string             `json:"x_repo,omitempty"`
 	Branch    string             `json:"x_branch,omitempty"`
+	Git       string             `json:"x_git,omitempty"` // how branches and commits are watched
 	Criteria  []string           `json:"x_acceptance_criteria,omitempty"`
 	Open      []Opened           `json:"x_open_escalations"`
 	Awaiting  []AwaitedRecord    `json:"x_awaiting"`
@@ -51,6 +52,8 @@ type SubtaskRecord struct {
 	Result   *string `json:"last_result_ref"`
 	Verdict  *string `json:"last_verdict_ref"`
 	Commit   *string `json:"pinned_commit"`
+	Claim    *Look   `json:"x_claim,omitempty"` // what the server has found out about the commits of the last result
+	Bound    *Look   `json:"x_bound,omitempty"` // and of the last verdict, with the commit that it is bound to
 }
 
 // HoldRecord is a hold in a Record.
@@ -101,10 +104,13 @@ func (t *Task) Show(workspace string) Record {
 		Last: maybe(t.Last), UpdatedAt: moment(t.Updated),
 		Repo: t.Repo, Branch: t.Branch, Criteria: t.Criteria, Open: t.Open, Awaiting: []AwaitedRecord{},
 		Beats: map[Role]time.Time{}, Seats: t.Seats, CI: t.CI,
+		Git:   t.watched(),
 		Plans: t.Plans, Waits: t.waitsFor(), Workspace: workspace, User: t.User, Claimed: t.Claimed,
 	}
 	for _, s := range t.Subtasks {
-		r.Subtasks[s.ID] = SubtaskRecord{s.State, s.Dispatch, maybe(s.Result), maybe(s.Verdict), maybe(s.Commit)}
+		r.Subtasks[s.ID] = SubtaskRecord{
+			s.State, s.Dispatch, maybe(s.Result), maybe(s.Verdict), maybe(s.Commit), s.Claim, s.Bound,
+		}
 	}
 	for _, h := range t.Holds {
 		r.Holds = append(r.Holds, HoldRecord{h.Kind, h.Cause, h.Scope, maybe(h.AutoClear), moment(h.Since)})
@@ -129,6 +135,17 @@ func (t *Task) Show(workspace string) Record {
 	return r
 }
 
+// watched says how the server learns what happens in the repository, "" before anything was dispatched.
+func (t *Task) watched() string {
+	switch {
+	case t.Place != "":
+		return "read with every message and twice a minute"
+	case t.Dispatch != "":
+		return "not read"
+	}
+	return ""
+}
+
 // waitsFor says in sentences what has to happen next, for people who ask why a task is stuck.
 func (t *Task) waitsFor() string {
 	var waits []string
@@ -147,6 +164,13 @@ func (t *Task) waitsFor() string {
 	}
 	for _, a := range t.Awaiting {
 		waits = append(waits, fmt.Sprintf("The %s has to acknowledge %s.", a.To, a.MsgID))
+	}
+	switch {
+	case t.Unlooked() && t.Told != "" && t.Told != t.Pin:
+		waits = append(waits, fmt.Sprintf(
+			"The branch has to be at %.12s again, or the coordinator dispatches the work again.", t.Pin))
+	case t.Unlooked():
+		waits = append(waits, "The server has to look at the branch before the task is completed.")
 	}
 	for _, role := range AgentRoles {
 		if t.hasTurn(role) {

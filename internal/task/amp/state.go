@@ -58,6 +58,10 @@ type Subtask struct {
 	Heard    bool   `json:"verdict_heard,omitzero"` // the coordinator has acknowledged it
 	Commit   string `json:"pinned_commit,omitzero"`
 	Head     string `json:"pinned_head,omitzero"` // where the branch was then, where git was asked
+	// What the server has found out about the commits of the last result, also of one that it has refused, and of the
+	// last verdict, which is bound to the commit that it names.
+	Claim *Look `json:"claim,omitzero"`
+	Bound *Look `json:"bound,omitzero"`
 }
 
 // The kinds of holds, strongest first.
@@ -161,7 +165,15 @@ type Task struct {
 	// The newest dispatch, and the commit of the branch when it was sent.
 	Dispatch string `json:"governing_dispatch,omitzero"`
 	// Base is the commit of the branch when it was dispatched, "" where git was not asked.
-	Base     string    `json:"base_commit,omitzero"`
+	Base string `json:"base_commit,omitzero"`
+	// What git showed at the dispatch, so that the repository cannot become another one, or none, unnoticed: Root is the
+	// commit at which the task began, Place the folder of the repository, Protected where its protected branches are.
+	Root      string            `json:"root_commit,omitzero"`
+	Place     string            `json:"git_dir,omitzero"`
+	Protected map[string]string `json:"protected,omitempty"`
+	// Pin is where the branch has to be while nobody may move it, and Told where else a person knows it to be.
+	Pin      string    `json:"pin,omitzero"`
+	Told     string    `json:"told_head,omitzero"`
 	Subtasks []Subtask `json:"subtasks,omitempty"`
 	// TSK-2: three counters. Only Streak locks.
 	Count    int64 `json:"reject_count"`    // since the admin reset it; what messages carry

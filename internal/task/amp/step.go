@@ -41,21 +41,14 @@ type World struct {
 	ByRisk bool
 	// BySeat replays an entry from before claims, when an ack of anybody was good and a lost lease went to whoever wrote.
 	BySeat bool
+	// ByWord replays an entry from before claims about commits were checked.
+	ByWord bool
 	// Successor is the id of the agent to which the admin gives a role, "" for anybody else.
 	Successor string
 	Git       *GitFacts
 	// User and Claimed are for whom a task is that begins with this input: the id of a user, and whom its first document
 	// names without proof.
 	User, Claimed string
-}
-
-// GitFacts are what a look at the repository has shown. Problems refuse the message; nil facts
-// mean that nobody looked.
-type GitFacts struct {
-	Problems []Problem `json:"problems,omitempty"`
-	Warnings []Problem `json:"warnings,omitempty"`
-	Commit   string    `json:"commit,omitzero"` // of a result the whole hash of its commit; of a dispatch where it begins
-	Head     string    `json:"head,omitzero"`   // where the branch is
 }
 
 // Outcome is what follows from a step beside the task's new state. The caller has to carry out all

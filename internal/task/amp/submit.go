@@ -117,6 +117,9 @@ func (s *step) intake(m *Message) *Refusal {
 	if refusal := s.checkBranch(d); refusal != nil {
 		return refusal
 	}
+	if s.t.Repo != d.Repo || s.t.Branch != s.branch(d) {
+		s.t.Root, s.t.Place, s.t.Protected, s.t.Pin, s.t.Told = "", "", nil, "", ""
+	}
 	s.t.Risk, s.t.Repo, s.t.Branch, s.t.Criteria = d.Risk, d.Repo, s.branch(d), d.Criteria
 	s.await(m)
 	return nil
@@ -133,9 +136,13 @@ func rank(risk string) int { return slices.Index(Risks, risk) }
 // approved.
 func (s *step) dispatch(m *Message) *Refusal {
 	d, t := m.Dispatch, s.t
-	covered := t.covers(d, s.w.Agent)
+	covered := t.covers(d, s.w)
 	if refusal := s.checkBranch(d); refusal != nil {
 		return refusal
+	}
+	if _, ok := d.Files(); !ok && !s.w.ByWord {
+		return refuse(LayerSemantic, WrongFormat, "/payload/x_files", "This is not a list of files.").expecting(
+			"patterns of the files that may be changed", []string{"src/*.go", "docs/"})
 	}
 	if refusal := t.checkKept(d, s.branch(d)); refusal != nil {
 		return refusal
@@ -160,12 +167,15 @@ func (s *step) dispatch(m *Message) *Refusal {
 	// Old check results say nothing about the work that begins now.
 	t.Phase, t.Dispatch, t.CI = Active, m.MsgID, nil
 	t.Risk, t.Repo, t.Branch, t.Criteria, t.Base = d.Risk, d.Repo, s.branch(d), d.Criteria, ""
-	if s.w.Git != nil {
-		t.Base = s.w.Git.Commit
+	if git := s.w.Git; git != nil {
+		t.Base = git.Commit
 	}
 	s.await(m)
 	if refusal := s.checkGit(); refusal != nil {
 		return refusal
+	}
+	if git := s.w.Git; git != nil && git.Look != nil {
+		t.Root, t.Place, t.Protected, t.Told = cmp.Or(t.Root, t.Base), git.Place, git.Protected, ""
 	}
 	if s.w.ByRisk {
 		s.approveByRisk()
@@ -191,8 +201,8 @@ func (s *step) branch(d *Dispatch) string {
 	return PlainBranch(d.Branch)
 }
 
-// checkGit refuses what a look at the repository has shown to be wrong, and passes its warnings
-// on. It comes after everything that can be checked without git.
+// checkGit refuses what a look at the repository has shown to be wrong, and passes on its warnings and what a person
+// has to know of. It comes after everything that can be checked without git.
 func (s *step) checkGit() *Refusal {
 	if s.w.Git == nil {
 		return nil
@@ -201,6 +211,7 @@ func (s *step) checkGit() *Refusal {
 	if len(s.w.Git.Problems) > 0 {
 		return &Refusal{LayerContext, s.w.Git.Problems}
 	}
+	s.found(s.w.Git.Finding, s.t.Last)
 	return nil
 }
 
@@ -242,7 +253,7 @@ func (s *step) mayDispatch(id, pointer string) *Refusal {
 	case Triage, Rework, Reported, Queued:
 		return nil
 	case VerdictReported:
-		if sub.Decision == "rejected" {
+		if sub.Decision == rejected || s.t.Told != "" && s.t.Told != s.t.Pin { // or it was overtaken
 			return nil
 		}
 	case Dispatched:
@@ -267,6 +278,10 @@ func (s *step) redispatch(id, msgID string) {
 	case Reported:
 		s.ackImplicitly(sub.Result)
 	case VerdictReported:
+		if sub.Decision != rejected { // overtaken, so it must not complete anything
+			s.stopAwaiting(sub.Verdict)
+			break
+		}
 		s.ackImplicitly(sub.Verdict)
 	case Dispatched:
 		s.stopAwaiting(sub.Dispatch)
@@ -307,8 +322,11 @@ func (s *step) result(m *Message) *Refusal {
 	}
 	sub.State, sub.Result, sub.Complete = Reported, m.MsgID, r.Status == "complete"
 	sub.Commit, sub.Head = r.Commit, ""
-	if s.w.Git != nil {
-		sub.Head, sub.Commit = s.w.Git.Head, cmp.Or(s.w.Git.Commit, r.Commit)
+	if git := s.w.Git; git != nil {
+		sub.Head, sub.Commit, sub.Claim = git.Head, cmp.Or(git.Commit, r.Commit), git.Look
+		if git.Look != nil {
+			t.Pin, t.Told = git.Head, ""
+		}
 	}
 	s.await(m)
 	return nil
@@ -359,6 +377,10 @@ func (s *step) request(m *Message) *Refusal {
 	}
 	if sub.State == Reported {
 		s.ackImplicitly(sub.Result)
+	}
+	// The admin knows that the branch was moved after the result, so that is what is reviewed.
+	if git := s.w.Git; git != nil && git.Look != nil && sub.Head == "" && git.Head != "" {
+		sub.Head, sub.Commit, t.Pin = git.Head, git.Head, git.Head
 	}
 	sub.State, t.Review, t.Reviewed = ReviewRequested, m.MsgID, sub.ID
 	s.await(m)

@@ -28,6 +28,12 @@ func (s *step) verdict(m *Message) *Refusal {
 	s.ackImplicitly(t.Review)
 	sub := t.findSubtask(func(x *Subtask) bool { return x.ID == t.Reviewed })
 	sub.State, sub.Verdict, sub.Decision, sub.Heard = VerdictReported, m.MsgID, v.Decision, false
+	if git := s.w.Git; git != nil && git.Look != nil {
+		sub.Bound = git.Look
+		if git.Head != "" { // with what the reviewer has fixed
+			sub.Head, t.Pin, t.Told = git.Head, git.Head, ""
+		}
+	}
 	t.Review, t.Reviewed = "", ""
 	s.await(m)
 	// The verdict is stored but has no consequence yet, and does not count (TSK-24).
@@ -96,8 +102,12 @@ func (s *step) applyVerdict(sub *Subtask) {
 		sub.State = Rework
 		return
 	}
+	last := s.countApproved() == len(s.t.Subtasks)-1
+	if last && !s.mayComplete() {
+		return
+	}
 	sub.State, s.t.Streak = Approved, 0
-	if s.countApproved() == len(s.t.Subtasks) {
+	if last {
 		s.t.Phase = Completed
 		s.endAll()
 		s.endPlans("")

@@ -99,6 +99,7 @@ type Dispatch struct {
 	// The limits: what the executor must not do, and what it has to keep to.
 	Forbidden   []string `json:"forbidden_actions,omitempty"`
 	Constraints wire.Raw `json:"tech_constraints,omitzero"`
+	FileScope   wire.Raw `json:"x_files,omitzero"` // see Files
 }
 
 // Result is the payload of task_result. A nil in Met means "could not be verified" (R-205).
@@ -116,6 +117,7 @@ type Result struct {
 	} `json:"self_assessment"`
 	WorkLog []wire.Raw `json:"work_log"`
 	Commit  string     `json:"commit_hash"`
+	Author  wire.Raw   `json:"x_author,omitzero"` // who has made the commits: a name, an e-mail, or both as git has it
 }
 
 // Request is the payload of review_request.

@@ -8,14 +8,15 @@ package git
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -33,25 +34,36 @@ const (
 	timeLimit = 5 * time.Second
 	// maxOutput is how many bytes of git's output are read; maxFile bounds the files that we read
 	// ourselves.
-	maxOutput = 1 << 20
+	maxOutput = 8 << 20
 	maxFile   = 4 << 10
 )
 
-var errNotAllowed = errors.New("the path leads out of the folders that may be looked into")
+// UnfitError says in a sentence why a repository cannot be looked at. It names nothing outside of the repository, so
+// it may be shown to the agent that has named the path.
+type UnfitError string
+
+func (u UnfitError) Error() string { return string(u) }
+
+// errNowhere is for paths that do not exist and for those that lead out alike: an agent must not learn what else is
+// on the machine.
+const errNowhere UnfitError = "there is no .git at the path, or it leads out of the folders that may be looked into"
+
+// Slow reports whether git was stopped because it took too long.
+func Slow(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
 
 // inside resolves symbolic links and checks that the result is below one of the roots. The roots
 // are resolved too, since an operator may name one by a link.
 func inside(roots []string, path string) (string, error) {
 	plain, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return "", err
+		return "", errNowhere
 	}
 	for _, root := range roots {
 		if root, err := filepath.EvalSymlinks(root); err == nil && below(root, plain) {
 			return plain, nil
 		}
 	}
-	return "", errNotAllowed
+	return "", errNowhere
 }
 
 // below reports whether path is root or inside of it. Both must be absolute and clean.
@@ -73,7 +85,8 @@ func Reachable(roots []string, path string) bool {
 
 // Open finds the repository of a working folder. Its .git is a folder, or, in a linked working
 // tree or a submodule, a file that names one. Each of them must stay below the roots: otherwise an
-// agent could have us read any repository of the machine.
+// agent could have us read any repository of the machine. A repository that borrows objects, or pretends to another
+// history than it has, is not opened; see Check.
 func Open(ctx context.Context, roots []string, path string) (*Repository, error) {
 	work, err := inside(roots, path)
 	if err != nil {
@@ -94,13 +107,13 @@ func Open(ctx context.Context, roots []string, path string) (*Repository, error)
 		}
 		named, ok := strings.CutPrefix(named, "gitdir: ")
 		if !ok {
-			return nil, errors.New(".git is a file that names no folder")
+			return nil, UnfitError(".git is a file that names no folder")
 		}
 		if dir, err = inside(roots, relativeTo(work, named)); err != nil {
 			return nil, err
 		}
 	} else if !info.IsDir() {
-		return nil, errors.New(".git is neither a folder nor a file")
+		return nil, UnfitError(".git is neither a folder nor a file")
 	}
 	// A linked working folder has its refs and objects elsewhere.
 	if common, err := readLine(filepath.Join(dir, "commondir")); err == nil {
@@ -109,10 +122,58 @@ func Open(ctx context.Context, roots []string, path string) (*Repository, error)
 		}
 	}
 	r := &Repository{dir}
-	if _, ok, err := r.run(ctx, "rev-parse", "--git-dir"); err != nil || !ok {
-		return nil, errors.Join(errors.New("git cannot read it"), err)
+	if err := r.Check(ctx); err != nil {
+		return nil, err
 	}
 	return r, nil
+}
+
+// Place is the folder of the repository's objects and refs. Another place is another repository.
+func (r *Repository) Place() string { return r.dir }
+
+// Check refuses a repository whose objects may be those of another one, or whose history is not what its commits say:
+// alternates, symbolic links, grafts, replaced objects, and a history that was cut off. It is asked before a look and
+// after it, since the repository is in the hands of others meanwhile.
+func (r *Repository) Check(ctx context.Context) error {
+	for name, why := range map[string]string{
+		"objects/info/alternates":      "it borrows objects of another repository (objects/info/alternates)",
+		"objects/info/http-alternates": "it borrows objects of another repository (objects/info/http-alternates)",
+		"info/grafts":                  "it pretends that commits have other parents (info/grafts)",
+		"shallow":                      "its history is cut off (shallow); git fetch --unshallow gets the rest",
+	} {
+		if info, err := os.Lstat(filepath.Join(r.dir, name)); err == nil && (info.Size() > 0 || !info.Mode().IsRegular()) {
+			return UnfitError(why)
+		}
+	}
+	for name, folder := range map[string]bool{"config": false, "HEAD": false, "packed-refs": false, "refs": true} {
+		info, err := os.Lstat(filepath.Join(r.dir, name))
+		if err == nil && info.IsDir() != folder || err == nil && !folder && !info.Mode().IsRegular() {
+			return UnfitError(name + " is a symbolic link, or something else that it should not be")
+		}
+	}
+	objects := filepath.Join(r.dir, "objects")
+	err := filepath.WalkDir(objects, func(at string, e fs.DirEntry, err error) error {
+		if at != objects && errors.Is(err, fs.ErrNotExist) { // git has tidied up meanwhile
+			return nil
+		}
+		if err != nil || !e.IsDir() && !e.Type().IsRegular() {
+			return UnfitError("its objects cannot be read, or some are symbolic links")
+		}
+		return ctx.Err()
+	})
+	if err != nil {
+		return err
+	}
+	out, ok, err := r.run(ctx, "", "for-each-ref", "--count=1", "--format=%(refname)", "refs/replace")
+	switch {
+	case err != nil:
+		return err
+	case !ok:
+		return UnfitError("git cannot read it")
+	case out != "":
+		return UnfitError("it replaces objects by others (refs/replace)")
+	}
+	return nil
 }
 
 // relativeTo is path as seen from dir, as git reads its own files.
@@ -146,6 +207,8 @@ var options = []string{
 	"diff.orderFile=", "-c", "protocol.allow=never",
 	"-c", "protocol.ext.allow=never", "-c", "protocol.file.allow=never", "-c", "safe.directory=*", "-c",
 	"core.alternateRefsCommand=false", "-c", "gc.auto=0",
+	// Files that repeat what commits say, and that whoever can write them can have say something else.
+	"-c", "core.commitGraph=false", "-c", "core.multiPackIndex=false",
 }
 
 // Environment is the environment in which git runs: where programs are, and switches that turn off
@@ -156,18 +219,20 @@ func Environment() []string {
 		"GIT_CONFIG_GLOBAL=" + os.DevNull, "GIT_ATTR_NOSYSTEM=1",
 		"GIT_TERMINAL_PROMPT=0", "GIT_OPTIONAL_LOCKS=0", "GIT_ALLOW_PROTOCOL=none", "GIT_PROTOCOL_FROM_USER=0",
 		"GIT_NO_LAZY_FETCH=1", "GIT_ASKPASS=false", "GIT_EDITOR=false", "GIT_EXTERNAL_DIFF=false",
+		"GIT_GRAFT_FILE=" + os.DevNull, "GIT_NO_REPLACE_OBJECTS=1",
 	}
 }
 
-// run runs a git command that only reads. ok is false if git answers no, by its exit code; err is
-// for everything else, such as a timeout. The process group is killed at the end of ctx, with
+// run runs a git command that only reads, with a text on its standard input. ok is false if git answers no, by its
+// exit code; err is for everything else, such as a timeout. The process group is killed at the end of ctx, with
 // whatever git has started.
-func (r *Repository) run(ctx context.Context, args ...string) (out string, ok bool, err error) {
+func (r *Repository) run(ctx context.Context, input string, args ...string) (out string, ok bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeLimit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "git", append(append([]string{"--git-dir=" + r.dir}, options...), args...)...)
 	cmd.Dir, cmd.Env = r.dir, Environment()
 	var said bytes.Buffer
+	cmd.Stdin = strings.NewReader(input)
 	cmd.Stdout = &limited{&said, maxOutput}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	// Whatever it has started ends with it.
@@ -175,12 +240,12 @@ func (r *Repository) run(ctx context.Context, args ...string) (out string, ok bo
 	cmd.WaitDelay = time.Second
 	err = cmd.Run()
 	if exit, refused := errors.AsType[*exec.ExitError](err); refused && exit.Exited() && ctx.Err() == nil {
-		return strings.TrimSpace(said.String()), false, nil
+		return said.String(), false, nil
 	}
 	if err != nil {
-		return "", false, fmt.Errorf("git %s: %w", args[0], err)
+		return "", false, fmt.Errorf("git %s: %w", args[0], cmp.Or(ctx.Err(), err))
 	}
-	return strings.TrimSpace(said.String()), true, nil
+	return said.String(), true, nil
 }
 
 // limited accepts a number of bytes and then fails, which ends git.
@@ -195,70 +260,4 @@ func (l *limited) Write(p []byte) (int, error) {
 	}
 	l.left -= len(p)
 	return l.to.Write(p)
-}
-
-// Commit is the full hash of a commit, "" if there is none. --end-of-options keeps a name from
-// being read as an option.
-func (r *Repository) Commit(ctx context.Context, name string) (string, error) {
-	hash, ok, err := r.run(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", name+"^{commit}")
-	if err != nil || !ok {
-		return "", err
-	}
-	return hash, nil
-}
-
-// Head is the commit that a branch points to, "" if there is no such branch.
-func (r *Repository) Head(ctx context.Context, branch string) (string, error) {
-	return r.Commit(ctx, "refs/heads/"+branch)
-}
-
-// DefaultBranch is the branch that the repository itself protects: the default branch of its
-// origin, or HEAD of a bare repository. HEAD of a working folder is just what is checked out, and
-// says nothing; then the answer is "".
-func (r *Repository) DefaultBranch(ctx context.Context) (string, error) {
-	name, ok, err := r.run(ctx, "symbolic-ref", "--quiet", "refs/remotes/origin/HEAD")
-	if err != nil {
-		return "", err
-	}
-	if ok {
-		return strings.TrimPrefix(name, "refs/remotes/origin/"), nil
-	}
-	if bare, ok, err := r.run(ctx, "rev-parse", "--is-bare-repository"); err != nil || !ok || bare != "true" {
-		return "", err
-	}
-	name, _, err = r.run(ctx, "symbolic-ref", "--quiet", "HEAD")
-	return strings.TrimPrefix(name, "refs/heads/"), err
-}
-
-// Contains reports whether ancestor is reachable from the commit of, or is the same.
-func (r *Repository) Contains(ctx context.Context, of, ancestor string) (bool, error) {
-	_, ok, err := r.run(ctx, "merge-base", "--is-ancestor", ancestor, of)
-	return ok, err
-}
-
-// Change is what a diff does to a file, in lines.
-type Change struct{ Added, Removed int64 }
-
-// Diff is what changed between two commits, by file. Renames count as a deletion and an addition,
-// so that the numbers do not depend on a heuristic. Files that are not text count as 0 lines.
-func (r *Repository) Diff(ctx context.Context, from, to string) (map[string]Change, error) {
-	out, ok, err := r.run(ctx, "diff-tree", "-r", "--numstat", "-z", "--no-renames", "--no-ext-diff", "--no-textconv",
-		"--no-color", "--ignore-submodules=all", from, to, "--")
-	if err != nil {
-		return nil, err
-	}
-	if !ok {
-		return nil, errors.New("git cannot compare the commits")
-	}
-	files := map[string]Change{}
-	for line := range strings.SplitSeq(out, "\x00") {
-		parts := strings.SplitN(line, "\t", 3)
-		if len(parts) != 3 {
-			continue
-		}
-		added, _ := strconv.ParseInt(parts[0], 10, 64) // "-" for what is not text
-		removed, _ := strconv.ParseInt(parts[1], 10, 64)
-		files[parts[2]] = Change{added, removed}
-	}
-	return files, nil
 }
