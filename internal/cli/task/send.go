@@ -105,7 +105,7 @@ func (t *commands) newHeartbeat() *command.Command {
 	c := t.About("heartbeat TASK", "Report that work on a task goes on", "the id of a task")
 	note := c.Flags().String("note", "", "how far it has come")
 	c.RunE = func(c *command.Command, args []string) error {
-		return t.printAnswer(t.Heartbeat(c.Context(), args[0], *note, 0))
+		return t.printAnswer(t.Heartbeat(c.Context(), args[0], *note, t.lease(args[0])))
 	}
 	return c
 }
