@@ -82,17 +82,23 @@ func taskTeam(t *testing.T) (p *process, keys map[string]string) {
 	t.Helper()
 	p, keys = up(t, t.TempDir()), map[string]string{}
 	for _, role := range []string{"coordinator", "executor", "reviewer"} {
-		status, answer, err := p.call("POST", "/ops/agents", `{"name":"`+role+`-one","labels":{"role":"`+role+`"}}`)
-		var made struct{ Keys map[string]string }
-		if err == nil {
-			err = json.Unmarshal([]byte(answer), &made)
-		}
-		if err != nil || status != 201 {
-			t.Fatalf("%d %s %v", status, answer, err)
-		}
-		keys[role] = made.Keys["signal"]
+		keys[role] = p.addAgent(role+"-one", role)
 	}
 	return p, keys
+}
+
+// addAgent adds an agent that plays a role in tasks, and returns its key.
+func (p *process) addAgent(name, role string) string {
+	p.t.Helper()
+	status, answer, err := p.call("POST", "/ops/agents", `{"name":"`+name+`","labels":{"role":"`+role+`"}}`)
+	var made struct{ Keys map[string]string }
+	if err == nil {
+		err = json.Unmarshal([]byte(answer), &made)
+	}
+	if err != nil || status != 201 {
+		p.t.Fatalf("%d %s %v", status, answer, err)
+	}
+	return made.Keys["signal"]
 }
 
 const dispatchPayload = `{"description":"Rework the timer","repo":"/srv/repos/app","branch":"feature/timer",` +
