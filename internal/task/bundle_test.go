@@ -107,6 +107,7 @@ func proven(t *testing.T, address string) (n *node, r *repo, b *task.Bundle) {
 	approve(n.keep(d).ID)
 	n.hears(n.parties[amp.Coordinator])
 	n.want("executing", amp.InAck, ack(taskT, idOf(d), amp.Executor))
+	n.want("executing", amp.InHeartbeat, heartbeat(taskT, amp.Executor))
 	done := result(taskT, 1, "commit_hash", r.commit("a.go", "x\n"))
 	n.want("reported", amp.InMessage, done)
 	n.want("review_requested", amp.InMessage, request(taskT, idOf(d), idOf(done), 0))

@@ -15,7 +15,7 @@ import (
 // Task finds a task. It reads outside of any transaction, so what it says may be out of date when
 // a step begins.
 func (s *Tasks) Task(ctx context.Context, workspace, taskID string) (*amp.Task, error) {
-	t, err := provenTask(s.core.Ledger.Prover(ctx), workspace, taskID)
+	t, _, err := provenTask(s.core.Ledger.Prover(ctx), workspace, taskID)
 	if err == nil && t == nil {
 		err = fault.New(fault.NotFound, "There is no task %.40q. GET /amp/tasks lists them.", taskID)
 	}
@@ -70,7 +70,7 @@ func (s *Tasks) isOnBehalf(ctx context.Context, workspace, taskID string, keys [
 	if keys == nil {
 		return true, nil
 	}
-	t, err := provenTask(s.core.Ledger.Prover(ctx), workspace, taskID)
+	t, _, err := provenTask(s.core.Ledger.Prover(ctx), workspace, taskID)
 	return t != nil && behalf.Of{User: t.User, Claimed: t.Claimed}.Among(keys), err
 }
 

@@ -17,6 +17,7 @@ import (
 func Replay(p amp.Policy, entries []ledger.Entry) (*amp.Engine, error) {
 	e := amp.NewEngine(p)
 	var due follows
+	last := map[string]int64{} // the last entry about each task
 	for i := range entries {
 		var b recorded
 		if !isTaskKind(entries[i].Kind) {
@@ -34,6 +35,11 @@ func Replay(p amp.Policy, entries []ledger.Entry) (*amp.Engine, error) {
 		if err := due.done(); err != nil {
 			return nil, err
 		}
+		if before := last[entries[i].Subject]; b.After > 0 && b.After != before {
+			return nil, fmt.Errorf("entry %d (%s) was written after entry %d, which is missing", entries[i].Seq, entries[i].Kind,
+				b.After)
+		}
+		last[entries[i].Subject] = entries[i].Seq
 		in, refusal := b.input(p, entries[i].Subject)
 		var out amp.Outcome
 		if refusal == nil {
