@@ -144,7 +144,7 @@ func (f *fleet) interrupt(late bool) {
 	f.p.get("/ops/clock", &clock)
 	later, _ := json.Marshal(map[string]any{"now": clock.Now.Add(31 * time.Minute)})
 	if status, answer, err := f.p.call("PUT", "/ops/clock", string(later)); err != nil || status != 200 {
-		f.t.Fatalf("%d %s %v", status, answer, err)
+		f.t.Fatalf("%d %s %v\n%s", status, answer, err, f.p.log)
 	}
 	if late {
 		release()

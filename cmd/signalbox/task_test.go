@@ -304,6 +304,60 @@ func TestAWorkerWhoseCommandDoesNotAnswerEscalates(t *testing.T) {
 	}
 }
 
+// TestAnEscalationThatHoldsNothingIsNoAnswer: a command says that it goes on, ends with exit code 0, and leaves a program
+// behind that keeps its output open.
+func TestAnEscalationThatHoldsNothingIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	p, keys := dispatchedTask(t)
+	out := mustRun(t, p.dir, "task", "--key", keys["executor"], "work", "executor", "--once", "--", "sh", "-c",
+		`cat >/dev/null; "`+binary+`" task escalate "$SIGNALBOX_TASK" "All is well" --severity info; sleep 30 & exit 0`)
+	if !strings.Contains(out, "ended without an answer") {
+		t.Error(out)
+	}
+	if out := mustRun(t, p.dir, "task", "show", "T-2026-044"); !strings.Contains(out, "suspended") {
+		t.Error(out)
+	}
+}
+
+// TestAWorkerThatLostItsLeaseIsInNobodysWay: the task was given away, to another process of the same agent, and its
+// command answers all the same.
+func TestAWorkerThatLostItsLeaseIsInNobodysWay(t *testing.T) {
+	t.Parallel()
+	p, keys := dispatchedTask(t)
+	as := func(args ...string) string {
+		return mustRun(t, p.dir, append([]string{"task", "--key", keys["executor"]}, args...)...)
+	}
+	var shown struct {
+		Status   string `json:"task_status"`
+		Dispatch string `json:"governing_dispatch"`
+	}
+	status := func() string {
+		p.get("/amp/tasks/T-2026-044", &shown)
+		return shown.Status
+	}
+	dir, ended := t.TempDir(), make(chan string, 1)
+	result := writeFile(t, resultPayload)
+	go func() {
+		_, out := run(t, p.dir, "task", "--key", keys["executor"], "work", "executor", "--once", "--look", "1h", "--", "sh", "-c",
+			`cat >/dev/null; while [ ! -e `+dir+`/go ]; do sleep 0.1; done; exec "`+binary+`" task result "$SIGNALBOX_TASK" `+result)
+		ended <- out
+	}()
+	testbed.Until(t, "the worker to begin", func() bool { return status() == "executing" })
+	mustRun(t, p.dir, "task", "instruct", "T-2026-044", "reassign", "--target", "executor", "--agent", "executor-one")
+	as("ack", shown.Dispatch)
+	testbed.Write(t, filepath.Join(dir, "go"), "")
+	if out := testbed.Receive(t, "the worker's end", ended); !strings.Contains(out, "not this worker's any more") {
+		t.Error(out)
+	}
+	if got := status(); got != "executing" {
+		t.Errorf("the task is %s: the late worker has stopped the one that has it, or its result was taken", got)
+	}
+	if out := mustRun(t, p.dir, "task", "errors"); !strings.Contains(out, "The lease of generation 1 on this task is over") {
+		t.Errorf("errors: %s", out)
+	}
+	as("result", "T-2026-044", result)
+}
+
 // TestToolsOnStandardInputAndOutput speaks MCP with the real binary.
 func TestToolsOnStandardInputAndOutput(t *testing.T) {
 	t.Parallel()
