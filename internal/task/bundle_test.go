@@ -19,6 +19,7 @@ import (
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/task"
 	"signalbox/internal/task/amp"
+	"signalbox/internal/task/proof"
 	"signalbox/internal/testbed"
 )
 
@@ -47,7 +48,7 @@ func TestABundleIsVerifiedWithNothingButTheKey(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				_, err = b.Verify(n.Ledger.Key())
+				_, err = proof.Verify(b, n.Ledger.Key())
 				return err
 			}
 			if err := read(string(text)); err != nil {
@@ -121,13 +122,13 @@ func proven(t *testing.T, address string) (n *node, r *repo, b *task.Bundle) {
 }
 
 // read is what is found in a bundle that went through a file.
-func read(t *testing.T, b *task.Bundle, key string) ([]task.Part, error) {
+func read(t *testing.T, b *task.Bundle, key string) ([]proof.Part, error) {
 	t.Helper()
 	again, err := task.ReadBundle(encode(b))
 	if err != nil {
 		return nil, err
 	}
-	return again.Verify(key)
+	return proof.Verify(again, key)
 }
 
 func TestABundleProvesPlanCommitReviewAndVerdict(t *testing.T) {
@@ -148,39 +149,39 @@ func TestABundleProvesPlanCommitReviewAndVerdict(t *testing.T) {
 			t.Errorf("%s", got)
 		}
 		for name, c := range map[string]struct {
-			state task.PartState
+			state proof.State
 			why   string
 			make  func(path string)
 		}{
-			"a clone":      {task.PartVerified, "descends from", func(path string) { r.git("clone", "-q", r.path, path) }},
-			"a bare clone": {task.PartVerified, "descends from", func(path string) { r.git("clone", "-q", "--bare", r.path, path) }},
-			"of another branch": {task.PartFailed, "no such commit", func(path string) {
+			"a clone":      {proof.Verified, "descends from", func(path string) { r.git("clone", "-q", r.path, path) }},
+			"a bare clone": {proof.Verified, "descends from", func(path string) { r.git("clone", "-q", "--bare", r.path, path) }},
+			"of another branch": {proof.Failed, "no such commit", func(path string) {
 				r.git("clone", "-q", "--single-branch", "-b", "trunk", "file://"+r.path, path)
 			}},
-			"shallow": {task.PartUnverified, "shallow", func(path string) {
+			"shallow": {proof.Unverified, "shallow", func(path string) {
 				r.git("clone", "-q", "--depth", "1", "file://"+r.path, path)
 			}},
-			"without the branch": {task.PartUnverified, "no branch", func(path string) {
+			"without the branch": {proof.Unverified, "no branch", func(path string) {
 				r.git("clone", "-q", "--bare", r.path, path)
 				r.git("--git-dir", path, "symbolic-ref", "HEAD", "refs/heads/trunk")
 				r.git("--git-dir", path, "branch", "-q", "-D", "feature/timer")
 			}},
-			"with the branch elsewhere": {task.PartFailed, "not on the branch", func(path string) {
+			"with the branch elsewhere": {proof.Failed, "not on the branch", func(path string) {
 				r.git("clone", "-q", "--bare", r.path, path)
 				r.git("--git-dir", path, "update-ref", "refs/heads/feature/timer", "trunk")
 			}},
-			"with another history": {task.PartFailed, "no such commit", func(path string) { newRepo(t, path) }},
+			"with another history": {proof.Failed, "no such commit", func(path string) { newRepo(t, path) }},
 		} {
 			path := filepath.Join(t.TempDir(), "clone")
 			c.make(path)
-			n.must(task.CheckClone(t.Context(), parts, path))
+			n.must(proof.CheckClone(t.Context(), parts, path))
 			for _, p := range parts {
 				if p.What == "commit" && (p.State != c.state || !strings.Contains(p.Why, c.why)) {
 					t.Errorf("%s: %s, %s", name, p.State, p.Why)
 				}
 			}
 		}
-		if err := task.CheckClone(t.Context(), parts, t.TempDir()); err == nil {
+		if err := proof.CheckClone(t.Context(), parts, t.TempDir()); err == nil {
 			t.Error("a folder without a repository is taken for a clone")
 		}
 	})
@@ -263,7 +264,7 @@ func TestAnyByteOfABundleCounts(t *testing.T) {
 		changed[at] ^= 1
 		read, err := task.ReadBundle(changed)
 		if err == nil {
-			_, err = read.Verify(n.Ledger.Key())
+			_, err = proof.Verify(read, n.Ledger.Key())
 		}
 		if err == nil {
 			t.Errorf("byte %d: %s", at, changed[max(at-60, 0):min(at+20, len(changed))])

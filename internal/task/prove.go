@@ -92,7 +92,7 @@ func (w *work) findGate(g *gate.Gate) (about string, found bool, err error) {
 	}
 	is := g.Trace == "" && !found
 	if found {
-		is = g.Trace == w.trace() && g.Workspace == w.party.Workspace && (about == g.Origin.Reference || about == aboutPlan)
+		is = g.Trace == w.trace() && g.Workspace == w.party.Workspace && (about == g.Origin.Reference || about == AboutPlan)
 	}
 	if !is {
 		return "", false, w.tx.Prover().Contradicts("task_gate", g.ID, "the gate %s was not opened for that", g.ID)

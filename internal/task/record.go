@@ -54,7 +54,7 @@ type recorded struct {
 	Acked    []string      `json:"acked,omitempty"`
 	Reopened []string      `json:"reopened,omitempty"`
 	Closed   []amp.Closed  `json:"closed,omitempty"`
-	Gates    []gateLink    `json:"gates,omitempty"`
+	Gates    []GateLink    `json:"gates,omitempty"`
 	// How plans stand now, and for how many microseconds the approval of one that is kept will be good.
 	Plans   []amp.PlanChange `json:"plans,omitempty"`
 	GoodFor int64            `json:"good_for,omitzero"`
@@ -78,15 +78,15 @@ const (
 	rulesByClaim   = 2 // an ack claims the work, and executor and reviewer are two
 )
 
-// gateLink says what a gate is about: the msg_id of an escalation or of a dispatch that is kept, or
-// aboutPlan.
-type gateLink struct {
+// GateLink says what a gate is about: the msg_id of an escalation or of a dispatch that is kept, or
+// AboutPlan.
+type GateLink struct {
 	Gate  string `json:"gate"`
 	About string `json:"about"`
 }
 
-// aboutPlan is what the gate of a plan was about in version 0.1. No msg_id looks like it.
-const aboutPlan = "plan"
+// AboutPlan is what the gate of a plan was about in version 0.1. No msg_id looks like it.
+const AboutPlan = "plan"
 
 // encode writes the body with the document byte for byte. An encoder would reorder and reformat
 // it, and then its sender's bytes could not be proved. The task is encoded once, for the body and

@@ -20,7 +20,7 @@ func Replay(p amp.Policy, entries []ledger.Entry) (*amp.Engine, error) {
 	last := map[string]int64{} // the last entry about each task
 	for i := range entries {
 		var b recorded
-		if !isTaskKind(entries[i].Kind) {
+		if !IsStep(entries[i].Kind) {
 			continue
 		}
 		if err := entries[i].Decode(&b); err != nil {

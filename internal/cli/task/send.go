@@ -10,6 +10,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/task"
 	"signalbox/internal/task/amp"
+	"signalbox/internal/task/proof"
 )
 
 // newSend is a command that sends one type of message with the payload from a file.
@@ -221,9 +222,9 @@ func (t *commands) newVerify() *command.Command {
 		if err != nil {
 			return fault.Wrap(err, fault.VerificationFailed, "The file cannot be read as a bundle.")
 		}
-		parts, err := b.Verify(key)
+		parts, err := proof.Verify(b, key)
 		if err == nil && *clone != "" {
-			if err = task.CheckClone(c.Context(), parts, *clone); err != nil {
+			if err = proof.CheckClone(c.Context(), parts, *clone); err != nil {
 				err = fault.Wrap(err, fault.InvalidRequest, "Git cannot look into the clone at %s: %v.", *clone, err)
 			}
 		}
@@ -231,14 +232,14 @@ func (t *commands) newVerify() *command.Command {
 			return err
 		}
 		err = t.Show(map[string]any{"task": b.Task, "entries": len(b.Entries), "parts": parts}, func(w output.Printer) {
-			rows := output.Rows(parts, func(p task.Part) []string {
+			rows := output.Rows(parts, func(p proof.Part) []string {
 				return []string{string(p.State), fmt.Sprint(p.Entry), p.What, p.About, p.Why}
 			})
 			w.Table("", []string{"STATE", "ENTRY", "WHAT", "ABOUT", "WHY"}, rows)
 			w.Print("%s is %s; all %d entries are as they were signed, and lead there.",
 				b.Task.TaskID, b.Task.Status, len(b.Entries))
 		})
-		if i := slices.IndexFunc(parts, func(p task.Part) bool { return p.State == task.PartFailed }); err == nil && i >= 0 {
+		if i := slices.IndexFunc(parts, func(p proof.Part) bool { return p.State == proof.Failed }); err == nil && i >= 0 {
 			err = fault.New(fault.VerificationFailed, "The %s %s of entry %d: %s.", parts[i].What, parts[i].About, parts[i].Entry,
 				parts[i].Why)
 		}

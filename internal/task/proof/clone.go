@@ -1,11 +1,12 @@
-package task
+package proof
 
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
-	"signalbox/internal/task/amp"
 	"signalbox/internal/task/git"
 )
 
@@ -28,7 +29,7 @@ func CheckClone(ctx context.Context, parts []Part, path string) error {
 
 // check checks one commit: that it exists, descends from the base and is not the base, is on the branch, and changes
 // what its result says. Where git cannot look it is unverified.
-func (p *Part) check(ctx context.Context, repo *git.Repository) (state PartState, why string, err error) {
+func (p *Part) check(ctx context.Context, repo *git.Repository) (state State, why string, err error) {
 	full, err := repo.Commit(ctx, p.About)
 	if err != nil {
 		return "", "", err
@@ -38,25 +39,25 @@ func (p *Part) check(ctx context.Context, repo *git.Repository) (state PartState
 	case err != nil:
 		return "", "", err
 	case full == "" && shallow:
-		return PartUnverified, "the clone is shallow and does not have it", nil
+		return Unverified, "the clone is shallow and does not have it", nil
 	case full == "":
-		return PartFailed, "there is no such commit in the clone", nil
+		return Failed, "there is no such commit in the clone", nil
 	case full == p.base:
-		return PartFailed, "it is the commit from which the work began", nil
+		return Failed, "it is the commit from which the work began", nil
 	}
 	var doubts []string
 	if full != p.About {
 		doubts = append(doubts, "the result names only "+fmt.Sprint(len(p.About))+" digits, which are those of "+full)
 	}
 	if failed, doubt, err := p.checkPlace(ctx, repo, full, shallow); err != nil || failed != "" {
-		return PartFailed, failed, err
+		return Failed, failed, err
 	} else if doubt != "" {
 		doubts = append(doubts, doubt)
 	}
 	if len(doubts) > 0 {
-		return PartUnverified, strings.Join(doubts, "; "), nil
+		return Unverified, strings.Join(doubts, "; "), nil
 	}
-	return PartVerified, "in the clone it is on the branch " + p.branch + ", descends from " + p.base +
+	return Verified, "in the clone it is on the branch " + p.branch + ", descends from " + p.base +
 		" and changes what was reported", nil
 }
 
@@ -97,10 +98,14 @@ func (p *Part) checkPlace(ctx context.Context, repo *git.Repository, full string
 	if err != nil {
 		return "", "", err
 	}
-	look := gitLook{facts: &amp.GitFacts{}}
-	look.compare(p.result, files)
-	for _, w := range look.facts.Warnings {
-		return "it does not change what was reported. " + w.Detail + " The files are " + w.Expected, "", nil
+	var added, removed int64
+	for _, c := range files {
+		added, removed = added+c.Added, removed+c.Removed
+	}
+	names, d := slices.Sorted(maps.Keys(files)), p.result.Diff
+	if added != int64(d.Added) || removed != int64(d.Removed) || !slices.Equal(names, slices.Sorted(slices.Values(d.Files))) {
+		return fmt.Sprintf("it does not change what was reported: %d lines are added and %d removed, in %.200q", added, removed,
+			strings.Join(names, ", ")), "", nil
 	}
 	return "", "", nil
 }

@@ -1,4 +1,4 @@
-package task
+package proof
 
 import (
 	"fmt"
@@ -7,31 +7,49 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
+	"signalbox/internal/task"
 	"signalbox/internal/task/amp"
+	"signalbox/internal/wire"
 )
 
 // Part is one thing that a bundle shows, and how far it is proved.
 type Part struct {
-	Entry int64     `json:"entry"`
-	What  string    `json:"what"`  // dispatch, plan, commit, review, verdict or instruction
-	About string    `json:"about"` // the msg_id, or the commit
-	State PartState `json:"state"`
-	Why   string    `json:"why"` // in a sentence
+	Entry int64  `json:"entry"`
+	What  string `json:"what"`  // dispatch, plan, commit, review, verdict or instruction
+	About string `json:"about"` // the msg_id, or the commit
+	State State  `json:"state"`
+	Why   string `json:"why"` // in a sentence
 
 	result *amp.Result // of a commit, with what CheckClone compares
 	base   string
 	branch string
 }
 
-// PartState is how far a part is proved. A claim that nobody could check is never shown as one that holds.
-type PartState string
+// State is how far a part is proved. A claim that nobody could check is never shown as one that holds.
+type State string
 
 // The states.
 const (
-	PartVerified   PartState = "verified"
-	PartUnverified PartState = "unverified" // nothing is known against it, and it is not proved
-	PartFailed     PartState = "failed"
+	Verified   State = "verified"
+	Unverified State = "unverified" // nothing is known against it, and it is not proved
+	Failed     State = "failed"
 )
+
+// step is what is read of the body of an entry about a task.
+type step struct {
+	Input    amp.Kind        `json:"input"`
+	PlanOK   bool            `json:"plan_ok"`
+	Release  string          `json:"release"`
+	Git      *amp.GitFacts   `json:"git"`
+	Gates    []task.GateLink `json:"gates"`
+	Decision *aboutRule      `json:"decision"`
+	Task     *amp.Task       `json:"task"`
+	Record   wire.Raw        `json:"record"`
+}
+
+type aboutRule struct {
+	Rule string `json:"rule"`
+}
 
 // parts goes through the entries of a bundle that are proved and replayed.
 type parts struct {
@@ -52,11 +70,11 @@ func showParts(t *amp.Task, entries, signers []ledger.Entry) ([]Part, error) {
 		return nil, err
 	}
 	for i := range entries {
-		if !isTaskKind(entries[i].Kind) {
+		if !task.IsStep(entries[i].Kind) {
 			continue
 		}
-		b := new(recorded)
-		if err := entries[i].Decode(b); err != nil {
+		b := new(step)
+		if err := wire.UnmarshalPart(entries[i].Body, b); err != nil {
 			return nil, err
 		}
 		if err := p.checkGates(t, &entries[i], b); err != nil {
@@ -95,10 +113,10 @@ func (p *parts) checkVotes(signers []ledger.Entry) error {
 }
 
 // checkGates checks that the gates that an entry opened are here, and are resolved if the task does not wait for them.
-func (p *parts) checkGates(t *amp.Task, e *ledger.Entry, b *recorded) error {
+func (p *parts) checkGates(t *amp.Task, e *ledger.Entry, b *step) error {
 	for _, link := range b.Gates {
 		g := p.gates[link.Gate]
-		waits := t.Escalation(link.About) != nil || t.FindPlan(link.About) != nil || link.About == aboutPlan && t.PlanAsked
+		waits := t.Escalation(link.About) != nil || t.FindPlan(link.About) != nil || link.About == task.AboutPlan && t.PlanAsked
 		switch {
 		case g == nil:
 			return fault.New(fault.VerificationFailed, "Entry %d has opened the gate %s, whose entry is missing.", e.Seq, link.Gate)
@@ -111,17 +129,17 @@ func (p *parts) checkGates(t *amp.Task, e *ledger.Entry, b *recorded) error {
 }
 
 // add adds what an entry shows.
-func (p *parts) add(e *ledger.Entry, b *recorded) error {
-	show := func(what, about string, state PartState, format string, args ...any) *Part {
+func (p *parts) add(e *ledger.Entry, b *step) error {
+	show := func(what, about string, state State, format string, args ...any) *Part {
 		p.list = append(p.list, Part{Entry: e.Seq, What: what, About: about, State: state, Why: fmt.Sprintf(format, args...)})
 		return &p.list[len(p.list)-1]
 	}
-	if e.Kind == kindInstructed {
+	if e.Kind == "task.instructed" {
 		i, refusal := amp.ReadInstruction(b.Record)
 		if refusal != nil {
 			return fault.New(fault.VerificationFailed, "Entry %d cannot be read: %s.", e.Seq, refusal)
 		}
-		show("instruction", i.ID, PartVerified, "%s, by %s", i.Action, e.Actor)
+		show("instruction", i.ID, Verified, "%s, by %s", i.Action, e.Actor)
 		return nil
 	}
 	if b.Input != amp.InMessage {
@@ -133,7 +151,7 @@ func (p *parts) add(e *ledger.Entry, b *recorded) error {
 	}
 	switch {
 	case m.Dispatch != nil:
-		show("dispatch", m.MsgID, PartVerified, "as %s sent it: %.200q on the branch %s of %s", e.Actor, m.Dispatch.Description,
+		show("dispatch", m.MsgID, Verified, "as %s sent it: %.200q on the branch %s of %s", e.Actor, m.Dispatch.Description,
 			m.Dispatch.Branch, m.Dispatch.Repo)
 		state, why, err := p.approval(e, b, m)
 		if err != nil {
@@ -142,35 +160,35 @@ func (p *parts) add(e *ledger.Entry, b *recorded) error {
 		show("plan", m.MsgID, state, "%s", why)
 	case m.Result != nil:
 		sub := b.Task.Find(func(x *amp.Subtask) bool { return x.ID == m.Result.SubtaskID })
-		one := show("commit", sub.Commit, PartUnverified, "%s names it as the result of %s; nobody has looked at the repository",
+		one := show("commit", sub.Commit, Unverified, "%s names it as the result of %s; nobody has looked at the repository",
 			e.Actor, sub.ID)
 		one.result, one.base, one.branch = m.Result, b.Task.Base, b.Task.Branch
 		if sub.Commit == "" {
 			one.Why = e.Actor + " names no commit as the result of " + sub.ID
 		} else if b.Git != nil && b.Git.Commit == sub.Commit {
-			one.State, one.Why = PartVerified, "the server found it on the branch when "+e.Actor+" reported "+sub.ID
+			one.State, one.Why = Verified, "the server found it on the branch when "+e.Actor+" reported "+sub.ID
 		}
 	case m.Request != nil:
-		show("review", m.MsgID, PartVerified, "of %s, requested by %s", m.Request.ResultRef, e.Actor)
+		show("review", m.MsgID, Verified, "of %s, requested by %s", m.Request.ResultRef, e.Actor)
 	case m.Verdict != nil:
 		sub := b.Task.Find(func(x *amp.Subtask) bool { return x.Verdict == m.MsgID })
-		show("verdict", m.MsgID, PartVerified, "%s by %s, of %s at the commit %q", m.Verdict.Decision, e.Actor, sub.ID, sub.Commit)
+		show("verdict", m.MsgID, Verified, "%s by %s, of %s at the commit %q", m.Verdict.Decision, e.Actor, sub.ID, sub.Commit)
 	}
 	return nil
 }
 
 // approval is who has approved a dispatch. An error says why the approval that it went out with is none.
-func (p *parts) approval(e *ledger.Entry, b *recorded, m *amp.Message) (state PartState, why string, err error) {
+func (p *parts) approval(e *ledger.Entry, b *step, m *amp.Message) (state State, why string, err error) {
 	g := p.gates[b.Release]
 	switch {
 	case m.From == amp.Admin:
-		return PartVerified, "from the admin, " + e.Actor, nil
+		return Verified, "from the admin, " + e.Actor, nil
 	case b.Release == "" && b.PlanOK && b.Decision != nil:
-		return PartVerified, "the rule " + b.Decision.Rule + " of the policy approved it", nil
+		return Verified, "the rule " + b.Decision.Rule + " of the policy approved it", nil
 	case b.Release == "" && b.Task.PlanApproved:
-		return PartVerified, "rework of the plan that was approved before", nil
+		return Verified, "rework of the plan that was approved before", nil
 	case b.Release == "":
-		return PartUnverified, "nobody was asked to approve it", nil
+		return Unverified, "nobody was asked to approve it", nil
 	case g == nil || g.Status != gate.Approved || g.ResolvedAt == nil || g.ResolvedAt.After(e.At):
 		err = fault.New(fault.VerificationFailed,
 			"Entry %d went out with the approval of the gate %s, and that has not approved it.", e.Seq, b.Release)
@@ -192,5 +210,5 @@ func (p *parts) approval(e *ledger.Entry, b *recorded, m *amp.Message) (state Pa
 	if g.Cause != gate.ByVote {
 		why += ", by " + strings.ReplaceAll(string(g.Cause), "_", " ")
 	}
-	return PartVerified, why, nil
+	return Verified, why, nil
 }
