@@ -310,6 +310,9 @@ var instead = map[string]string{
 		"tasks review --help",
 	"signalbox tasks escalate T-2026-044 \"The criteria contradict each other\" " +
 		"--severity warning --type conflict": "signalbox tasks escalate --help",
+	// There is no such clone here; internal/task/bundle_test.go has some.
+	"signalbox tasks verify T-2026-044.bundle --log-key ledger.pub --repo ~/src/shop": "signalbox tasks verify " +
+		"T-2026-044.bundle",
 	"signalbox tasks instruct T-2026-044 reassign --target executor --agent builder-2": "signalbox agents add builder-2 " +
 		"--label role=executor && signalbox tasks instruct T-2026-044 reassign --target executor --agent builder-2",
 	"signalbox tasks instruct T-2026-044 override_verdict --decision approved --note \"I looked at it\"": "signalbox " +

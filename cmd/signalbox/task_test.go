@@ -83,17 +83,23 @@ func taskTeam(t *testing.T) (p *process, keys map[string]string) {
 	t.Helper()
 	p, keys = up(t, t.TempDir()), map[string]string{}
 	for _, role := range []string{"coordinator", "executor", "reviewer"} {
-		status, answer, err := p.call("POST", "/ops/agents", `{"name":"`+role+`-one","labels":{"role":"`+role+`"}}`)
-		var made struct{ Keys map[string]string }
-		if err == nil {
-			err = json.Unmarshal([]byte(answer), &made)
-		}
-		if err != nil || status != 201 {
-			t.Fatalf("%d %s %v", status, answer, err)
-		}
-		keys[role] = made.Keys["signal"]
+		keys[role] = p.addAgent(role+"-one", role)
 	}
 	return p, keys
+}
+
+// addAgent adds an agent that plays a role in tasks, and returns its key.
+func (p *process) addAgent(name, role string) string {
+	p.t.Helper()
+	status, answer, err := p.call("POST", "/ops/agents", `{"name":"`+name+`","labels":{"role":"`+role+`"}}`)
+	var made struct{ Keys map[string]string }
+	if err == nil {
+		err = json.Unmarshal([]byte(answer), &made)
+	}
+	if err != nil || status != 201 {
+		p.t.Fatalf("%d %s %v", status, answer, err)
+	}
+	return made.Keys["signal"]
 }
 
 const dispatchPayload = `{"description":"Rework the timer","repo":"/srv/repos/app","branch":"feature/timer",` +
@@ -304,6 +310,60 @@ func TestAWorkerWhoseCommandDoesNotAnswerEscalates(t *testing.T) {
 	if diff := cmp.Diff([]string{"", "I have done nothing\n", "at all\n"}, lines); diff != "" {
 		t.Error(diff)
 	}
+}
+
+// TestAnEscalationThatHoldsNothingIsNoAnswer: a command says that it goes on, ends with exit code 0, and leaves a program
+// behind that keeps its output open.
+func TestAnEscalationThatHoldsNothingIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	p, keys := dispatchedTask(t)
+	out := mustRun(t, p.dir, "task", "--key", keys["executor"], "work", "executor", "--once", "--", "sh", "-c",
+		`cat >/dev/null; "`+binary+`" task escalate "$SIGNALBOX_TASK" "All is well" --severity info; sleep 30 & exit 0`)
+	if !strings.Contains(out, "ended without an answer") {
+		t.Error(out)
+	}
+	if out := mustRun(t, p.dir, "task", "show", "T-2026-044"); !strings.Contains(out, "suspended") {
+		t.Error(out)
+	}
+}
+
+// TestAWorkerThatLostItsLeaseIsInNobodysWay: the task was given away, to another process of the same agent, and its
+// command answers all the same.
+func TestAWorkerThatLostItsLeaseIsInNobodysWay(t *testing.T) {
+	t.Parallel()
+	p, keys := dispatchedTask(t)
+	as := func(args ...string) string {
+		return mustRun(t, p.dir, append([]string{"task", "--key", keys["executor"]}, args...)...)
+	}
+	var shown struct {
+		Status   string `json:"task_status"`
+		Dispatch string `json:"governing_dispatch"`
+	}
+	status := func() string {
+		p.get("/amp/tasks/T-2026-044", &shown)
+		return shown.Status
+	}
+	dir, ended := t.TempDir(), make(chan string, 1)
+	result := writeFile(t, resultPayload)
+	go func() {
+		_, out := run(t, p.dir, "task", "--key", keys["executor"], "work", "executor", "--once", "--look", "1h", "--", "sh", "-c",
+			`cat >/dev/null; while [ ! -e `+dir+`/go ]; do sleep 0.1; done; exec "`+binary+`" task result "$SIGNALBOX_TASK" `+result)
+		ended <- out
+	}()
+	testbed.Until(t, "the worker to begin", func() bool { return status() == "executing" })
+	mustRun(t, p.dir, "task", "instruct", "T-2026-044", "reassign", "--target", "executor", "--agent", "executor-one")
+	as("ack", shown.Dispatch)
+	testbed.Write(t, filepath.Join(dir, "go"), "")
+	if out := testbed.Receive(t, "the worker's end", ended); !strings.Contains(out, "not this worker's any more") {
+		t.Error(out)
+	}
+	if got := status(); got != "executing" {
+		t.Errorf("the task is %s: the late worker has stopped the one that has it, or its result was taken", got)
+	}
+	if out := mustRun(t, p.dir, "task", "errors"); !strings.Contains(out, "The lease of generation 1 on this task is over") {
+		t.Errorf("errors: %s", out)
+	}
+	as("result", "T-2026-044", result)
 }
 
 // TestToolsOnStandardInputAndOutput speaks MCP with the real binary.

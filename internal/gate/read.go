@@ -92,22 +92,24 @@ func aboutGate(gateID string) ledger.Query {
 // the two have to agree.
 func readGate(p ledger.Prover, gateID string) (found Gate, err error) {
 	var row *resolvedRow
+	var entries []ledger.Entry
 	found.Status, found.Votes = Pending, []Vote{}
 	err = store.Each(p.Query, func(scan store.Scan) error {
 		at, e, err := scanAbout(scan)
-		if err == nil {
-			err = p.Check(aboutGate(gateID), &e)
-		}
-		if err == nil && e.Kind == "gate.opened" && found.opened == 0 {
+		if e.Kind == "gate.opened" && !slices.ContainsFunc(entries, func(e ledger.Entry) bool { return e.Kind == "gate.opened" }) {
 			row = at
 		}
-		if err != nil {
-			return err
-		}
-		return found.follow(&e)
+		entries = append(entries, e)
+		return err
 	}, `SELECT r.status, r.resolved_at, r.resolved_by, r.cause, r.note, r.modified, `+ledger.EntryColumns+fromEntry+
 		" WHERE e.subject = $1 AND e.subject <> '' AND e.kind IN ('gate.opened', 'gate.voted', 'gate.resolved') "+
 		"ORDER BY e.seq", gateID)
+	// A proof reads, too, so none is made while the rows are open: see store.Each.
+	for i := 0; i < len(entries) && err == nil; i++ {
+		if err = p.Check(aboutGate(gateID), &entries[i]); err == nil {
+			err = found.follow(&entries[i])
+		}
+	}
 	switch {
 	case err != nil:
 		return Gate{}, err

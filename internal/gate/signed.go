@@ -124,3 +124,23 @@ func (s *Signatures) judge(e *ledger.Entry, v *voted) (result string, err error)
 	}
 	return SignedNot, nil
 }
+
+// FromEntries reads gates from entries alone, by their ids. The entries are proved elsewhere.
+func FromEntries(entries []ledger.Entry) (map[string]*Gate, error) {
+	gates := map[string]*Gate{}
+	for i := range entries {
+		e := &entries[i]
+		if e.Kind == "gate.opened" && gates[e.Subject] == nil {
+			gates[e.Subject] = &Gate{Status: Pending}
+		}
+		if g := gates[e.Subject]; g != nil {
+			if err := g.follow(e); err != nil {
+				return nil, fault.Wrap(err, fault.VerificationFailed, "Entry %d (%s) cannot be read.", e.Seq, e.Kind)
+			}
+		}
+	}
+	return gates, nil
+}
+
+// ByVotes is the status that the votes amount to, by the rules with which the gate was opened.
+func (g *Gate) ByVotes() Status { return g.opening.Rules.Tally(g.Votes) }

@@ -38,7 +38,7 @@ WHERE q.agent = $1 AND q.place > $2 AND q.expires_at > $3 ORDER BY q.place LIMIT
 	}
 	defer func() { _ = rows.Close() }()
 	// An empty list and not nil: clients iterate over it.
-	page, size, prover := []Pending{}, 0, m.core.Ledger.Prover(ctx)
+	page, size, entries := []Pending{}, 0, []ledger.Entry{}
 	for size < maxFetchBytes && rows.Next() {
 		var place, seq, expires int64
 		var row ledger.Row
@@ -54,15 +54,22 @@ WHERE q.agent = $1 AND q.place > $2 AND q.expires_at > $3 ORDER BY q.place LIMIT
 			return nil, err
 		}
 		p.place, p.seq, p.ExpiresAt = place, seq, time.UnixMicro(expires)
-		if err = p.prove(prover, agentID, &e); err == nil && p.hands {
+		page, size, entries = append(page, p), size+row.Size(), append(entries, e)
+	}
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+		return nil, err
+	}
+	prover := m.core.Ledger.Prover(ctx)
+	for i := range page { // not while the rows are open: a proof reads, too; see store.Each
+		p, e := &page[i], &entries[i]
+		if err = p.prove(prover, agentID, e); err == nil && p.hands {
 			p.Handoff, err = errand.Handed(&m.core, prover, e.Workspace, p.ID, agentID)
 		}
 		if err != nil {
 			return nil, err
 		}
-		page, size = append(page, p), size+row.Size()
 	}
-	return page, rows.Err()
+	return page, nil
 }
 
 // prove checks that the ledger has put the message into the queue of the agent: when it was routed, or, if it was held,

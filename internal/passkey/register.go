@@ -17,6 +17,12 @@ type Register struct {
 	admins map[string]bool // ids of operators
 }
 
+// Kinds are the kinds of the entries about passkeys. An entry's subject is the operator's id.
+var Kinds = []string{kindAdded, kindRemoved, kindForgotten}
+
+// Removed is the kind of the entry that removes one passkey, with the signature of its owner or of an admin.
+const Removed = kindRemoved
+
 // NewRegister is the register of an empty ledger.
 func NewRegister() *Register {
 	return &Register{live: map[string]*Key{}, ended: map[string]bool{}, admins: map[string]bool{}}

@@ -44,7 +44,8 @@ func (db *DB) Bookkeep(ctx context.Context, lock string, fn func(tx *Tx) error) 
 	return err
 }
 
-// Each calls fn for every row, until one fails.
+// Each calls fn for every row, until one fails. It holds a connection until then, so fn must not ask the database for
+// anything: there are few connections for reading, and calls that each hold one and wait for another wait for ever.
 func Each(query Query, fn func(Scan) error, text string, args ...any) error {
 	rows, err := query(text, args...)
 	if err != nil {

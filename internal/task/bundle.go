@@ -5,16 +5,18 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
-	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
+	"signalbox/internal/passkey"
 	"signalbox/internal/task/amp"
 	"signalbox/internal/wire"
 )
 
 // Bundle is everything about one task, each entry with a proof that it is in the ledger: messages,
 // acks, instructions, gates and decisions. An operator exports it for somebody who does not trust
-// the server; Verify needs nothing but the ledger's key.
+// the server; proof.Verify needs nothing but the ledger's key.
 type Bundle struct {
 	Record    string     `json:"record"`
 	Workspace string     `json:"workspace"`
@@ -23,6 +25,8 @@ type Bundle struct {
 	Policy    amp.Policy `json:"policy"`
 	Key       string     `json:"key"` // that verifies the proofs; compare it with one from elsewhere
 	Entries   []Proved   `json:"entries"`
+	// Signers are the entries about the passkeys with which votes of the task were signed.
+	Signers []Proved `json:"signers,omitempty"`
 }
 
 // Proved is an entry with its proof.
@@ -45,104 +49,113 @@ func (s *Tasks) Bundle(ctx context.Context, workspace, taskID string) (*Bundle, 
 	}
 	b := &Bundle{
 		Record: bundleRecord, Workspace: workspace, Task: t.Show(workspace), State: t, Policy: s.Policy,
-		Key: s.core.Ledger.Key(), Entries: []Proved{},
+		Key: s.core.Ledger.Key(),
 	}
-	// Page by page: a long task may have thousands of entries.
-	for after := int64(0); ; {
-		page, err := s.core.Ledger.Entries(ctx,
-			ledger.Query{After: after, Limit: wire.MaxPage, Trace: "task:" + workspace + ":" + taskID})
+	entries, err := s.allEntries(ctx, ledger.Query{Trace: "task:" + workspace + ":" + taskID})
+	if err != nil {
+		return nil, err
+	}
+	signers, err := s.signers(ctx, entries)
+	if err != nil {
+		return nil, err
+	}
+	if b.Entries, err = s.prove(ctx, entries); err == nil {
+		b.Signers, err = s.prove(ctx, signers)
+	}
+	return b, err
+}
+
+// allEntries reads all entries that a query selects, page by page: a long task may have thousands.
+func (s *Tasks) allEntries(ctx context.Context, q ledger.Query) (all []ledger.Entry, err error) {
+	for q.Limit = wire.MaxPage; ; {
+		page, err := s.core.Ledger.Entries(ctx, q)
 		if err != nil {
 			return nil, err
 		}
-		for _, e := range page {
-			after = e.Seq
-			proof, err := s.core.Ledger.ProofFile(ctx, e.Seq)
-			if err != nil {
+		all = append(all, page...)
+		if len(page) < wire.MaxPage {
+			return all, nil
+		}
+		q.After = page[len(page)-1].Seq
+	}
+}
+
+// prove adds the proofs to entries.
+func (s *Tasks) prove(ctx context.Context, entries []ledger.Entry) ([]Proved, error) {
+	all := []Proved{}
+	for _, e := range entries {
+		proof, err := s.core.Ledger.ProofFile(ctx, e.Seq)
+		if err != nil {
+			return nil, err
+		}
+		one := Proved{Seq: e.Seq, Kind: e.Kind, Salt: base64.StdEncoding.EncodeToString(e.Salt), Proof: string(proof)}
+		if e.Body != nil {
+			body := string(e.Body)
+			one.Body = &body
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+// signers are the entries by which the signatures of votes are checked: those about the passkeys of who has signed one,
+// until the last vote. Nothing of other operators is among them, but for an admin who has removed such a passkey.
+func (s *Tasks) signers(ctx context.Context, entries []ledger.Entry) ([]ledger.Entry, error) {
+	names, last := map[string]bool{}, int64(0)
+	for i := range entries {
+		var vote struct {
+			CastBy    string   `json:"cast_by"`
+			Assertion wire.Raw `json:"assertion"`
+		}
+		if entries[i].Kind != "gate.voted" || entries[i].Body == nil {
+			continue
+		}
+		if err := wire.UnmarshalPart(entries[i].Body, &vote); err != nil {
+			return nil, err
+		}
+		if len(vote.Assertion) > 0 {
+			names[vote.CastBy], last = true, entries[i].Seq
+		}
+	}
+	if last == 0 {
+		return nil, nil
+	}
+	all, err := s.allEntries(ctx, ledger.Query{UpTo: last, Kinds: append(slices.Clone(passkey.Kinds), OperatorKinds...)})
+	if err != nil {
+		return nil, err
+	}
+	ids, removers, about := map[string]bool{}, map[string]bool{}, make([]aboutOperator, len(all))
+	for i, e := range all {
+		if e.Body != nil {
+			if err := wire.UnmarshalPart(e.Body, &about[i]); err != nil {
 				return nil, err
 			}
-			one := Proved{Seq: e.Seq, Kind: e.Kind, Salt: base64.StdEncoding.EncodeToString(e.Salt), Proof: string(proof)}
-			if e.Body != nil {
-				body := string(e.Body)
-				one.Body = &body
-			}
-			b.Entries = append(b.Entries, one)
 		}
-		if len(page) < wire.MaxPage {
-			return b, nil
+		ids[e.Subject] = ids[e.Subject] || names[about[i].Operator]
+		if actor, is := strings.CutPrefix(e.Actor, "operator:"); is && e.Kind == passkey.Removed && ids[e.Subject] {
+			removers[actor] = true
 		}
 	}
+	var chosen []ledger.Entry
+	for i, e := range all {
+		if removers[about[i].Operator] || removers[about[i].Name] || ids[e.Subject] && e.Kind != OperatorKinds[0] {
+			chosen = append(chosen, e)
+		}
+	}
+	return chosen, nil
 }
 
-// Verify checks a bundle with nothing but the ledger's key: every entry is in the ledger as it is
-// here and belongs to this task, and the rules lead from the entries to the task as it is shown.
-// It cannot know of entries that were left out at the end; in the middle they break the replay.
-func (b *Bundle) Verify(key string) error {
-	var entries []ledger.Entry
-	for _, p := range b.Entries {
-		rec, _, err := ledger.VerifyProof([]byte(p.Proof), key)
-		if err != nil {
-			return err
-		}
-		var salt, body []byte
-		if p.Body != nil {
-			body = []byte(*p.Body)
-			salt, err = base64.StdEncoding.DecodeString(p.Salt)
-		}
-		if err != nil {
-			return fault.Wrap(err, fault.VerificationFailed, "The salt of entry %d is not base64.", p.Seq)
-		}
-		e, err := ledger.Unseal(rec, salt, body)
-		if err != nil {
-			return fault.Wrap(err, fault.VerificationFailed, "Entry %d differs from the record that its proof is for.", p.Seq)
-		}
-		// A proof of an entry about another task would verify too.
-		if e.Workspace != b.Workspace || e.Trace != "task:"+b.Workspace+":"+b.Task.TaskID || e.Seq != p.Seq ||
-			e.Kind != p.Kind {
-			return fault.New(fault.VerificationFailed, "Entry %d does not belong to this task.", p.Seq)
-		}
-		// Gates and deliveries are proved, but are no steps of the task.
-		if isTaskKind(e.Kind) {
-			entries = append(entries, e)
-		}
-	}
-	engine, err := Replay(b.Policy, entries)
-	if err != nil {
-		return fault.Wrap(err, fault.VerificationFailed,
-			"Replaying the entries does not lead to the states that they record.")
-	}
-	replayed := engine.Tasks[b.Task.TaskID]
-	if replayed == nil || b.State == nil || replayed.Text() != b.State.Text() {
-		return fault.New(fault.VerificationFailed,
-			"The task differs from what its entries lead to: entries are missing, or the task was changed.")
-	}
-	// The record is what people read, so it must be the one that the state gives.
-	shown, err := wire.Marshal(replayed.Show(b.Workspace))
-	if err != nil {
-		return err
-	}
-	given, err := wire.Marshal(b.Task)
-	if err != nil {
-		return err
-	}
-	if !wire.Same(shown, given) {
-		return fault.New(fault.VerificationFailed, "The task as shown differs from its state.")
-	}
-	return nil
+// aboutOperator is what an entry about a passkey, or about an operator, says of whose it is.
+type aboutOperator struct {
+	Operator string `json:"operator"`
+	Name     string `json:"name"`
 }
 
-// isTaskKind reports whether entries of the kind are steps of a task, which Replay runs.
-func isTaskKind(kind string) bool {
-	switch kind {
-	case kindAcked, kindHeard, kindInstructed, kindNoted, kindEscalated, kindKept, kindTold:
-		return true
-	}
-	for _, k := range kinds {
-		if k == kind {
-			return true
-		}
-	}
-	return false
-}
+// OperatorKinds are the kinds of entries that begin and end an operator, with whom the passkeys end.
+var OperatorKinds = []string{"operator.added", "operator.removed"}
+
+// IsStep reports whether entries of the kind are steps of a task, which Replay runs.
+func IsStep(kind string) bool { return slices.Contains(recordedKinds(), kind) }
 
 // ReadBundle reads a bundle from a file.
 func ReadBundle(text []byte) (*Bundle, error) {

@@ -13,6 +13,7 @@ import (
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/task"
 	"signalbox/internal/task/amp"
+	"signalbox/internal/task/proof"
 	"signalbox/internal/testbed"
 )
 
@@ -81,7 +82,7 @@ func (j *job) task() *amp.Task {
 	j.t.Helper()
 	b, err := j.s.tasks.Bundle(j.t.Context(), "default", j.id)
 	if err == nil {
-		err = b.Verify(j.s.Ledger.Key())
+		_, err = proof.Verify(b, j.s.Ledger.Key())
 	}
 	if err != nil {
 		j.t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 // opening is a gate that is ready to be opened, and what it is about. The id is drawn before the
 // entry is written, because the entry links the gate to the task.
 type opening struct {
-	link gateLink
+	link GateLink
 	due  gate.Prepared
 }
 
@@ -31,7 +31,7 @@ func (w *work) openings(next *amp.Task, out amp.Outcome) (list []opening, err er
 		}
 		var due gate.Prepared
 		if due, err = gate.Prepare(o); err == nil {
-			list = append(list, opening{gateLink{gate.NewID(), about}, due})
+			list = append(list, opening{GateLink{gate.NewID(), about}, due})
 		}
 	}
 	if w.in.IsEscalation() {
@@ -43,7 +43,7 @@ func (w *work) openings(next *amp.Task, out amp.Outcome) (list []opening, err er
 	if out.AskPlan {
 		plan := w.in.Lost.Plan
 		due, err := w.planGate(plan)
-		return append(list, opening{gateLink{plan.Gate, plan.MsgID}, due}), err
+		return append(list, opening{GateLink{plan.Gate, plan.MsgID}, due}), err
 	}
 	return list, err
 }
@@ -125,7 +125,7 @@ func (s *Tasks) openLost(tx *ledger.Tx, p Party, b *refused) error {
 func (w *work) settleGates(out amp.Outcome) error {
 	closed := out.Closed
 	if out.PlanDone != "" {
-		closed = append(closed, amp.Closed{ID: aboutPlan, By: out.PlanDone})
+		closed = append(closed, amp.Closed{ID: AboutPlan, By: out.PlanDone})
 	}
 	for _, c := range closed {
 		gates, err := w.gatesAbout(c.ID)
@@ -217,7 +217,7 @@ func (s *Tasks) applyDecision(tx *ledger.Tx, g gate.Gate) error {
 
 // isPlan reports whether a gate is about a plan.
 func isPlan(about string) bool {
-	return about == aboutPlan || strings.HasPrefix(about, string(amp.TypeDispatch)+"-")
+	return about == AboutPlan || strings.HasPrefix(about, string(amp.TypeDispatch)+"-")
 }
 
 // waitsFor reports whether the task still waits for a decision about that.
@@ -225,7 +225,7 @@ func (w *work) waitsFor(about string) bool {
 	switch {
 	case w.before == nil:
 		return false
-	case about == aboutPlan:
+	case about == AboutPlan:
 		return w.before.PlanAsked
 	case isPlan(about):
 		p := w.before.FindPlan(about)
@@ -245,7 +245,7 @@ func (w *work) instruction(g gate.Gate, about string) amp.Instruction {
 		From:      amp.Admin, Channel: "api", Actor: g.ResolvedBy, Note: cmp.Or(g.Note, "Decided at the gate."),
 	}
 	held := t.Held != nil && t.Held.Escalation == about
-	if about != aboutPlan && isPlan(about) {
+	if about != AboutPlan && isPlan(about) {
 		i.Plan = about
 	}
 	if g.Cause == gate.ByExpiry {

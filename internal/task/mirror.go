@@ -41,7 +41,7 @@ func (m *Mirror) Run(ctx context.Context) error {
 	if m.dir == "" {
 		return nil
 	}
-	return m.ledger.Consume(ctx, "task.mirror", isTaskKind, m.Write)
+	return m.ledger.Consume(ctx, "task.mirror", IsStep, m.Write)
 }
 
 // Write commits the entries that are about tasks and are not in the mirror yet. It may be called
@@ -59,7 +59,7 @@ func (m *Mirror) Write(ctx context.Context, entries []ledger.Entry) error {
 	for i := range entries {
 		e := &entries[i]
 		// What the newest commit covers was written before a crash.
-		if !isTaskKind(e.Kind) || e.Seq <= last {
+		if !IsStep(e.Kind) || e.Seq <= last {
 			continue
 		}
 		if err := writeCommit(&stream, e, begun); err != nil {

@@ -55,6 +55,26 @@ func eachIdle(t *testing.T, fn func(t *testing.T, n *node, again func() *node)) 
 	})
 }
 
+// TestReadingTakesOneConnection: a call that held one while it waited for a second would wait for ever once as many such
+// calls were under way as there are connections, and with it all that is written.
+func TestReadingTakesOneConnection(t *testing.T) {
+	eachIdle(t, func(t *testing.T, n *node, again func() *node) {
+		n.Apply("rules: [{name: small, on: [task], when: 'event.priority == \"low\"', then: allow}]")
+		n.want("dispatched", amp.InMessage, dispatch(taskT, 1, "risk_level", "low"))
+		g := n.keep(dispatch("T-2026-045", 1))
+		n = again() // which knows nothing of what was written, and has to prove it
+		n.DB.Read.SetMaxOpenConns(1)
+		ctx := testbed.Context(t)
+		box, err := n.tasks.Wait(ctx, n.parties[amp.Executor], "", 0, 100, 0)
+		if err != nil || len(box.Messages) != 1 {
+			t.Errorf("%+v %v", box, err)
+		}
+		if _, err := n.Gates.Get(ctx, g.ID); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // keep sends a dispatch that a person has to approve, and returns its gate.
 func (n *node) keep(raw []byte) gate.Gate {
 	n.T.Helper()

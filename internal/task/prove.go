@@ -15,12 +15,12 @@ import (
 // The tables find a task and its messages. What an agent acts on is read from the entries, or compared with them: a
 // verdict, a dispatch or an approved plan that only stands in a table is none.
 
-// provenTask is the task that a row holds, nil if there is none. The entry of the row has to be the last that says how the
-// task stands.
-func provenTask(p ledger.Prover, workspace, taskID string) (t *amp.Task, err error) {
+// provenTask is the task that a row holds, nil if there is none, and the entry that it was in. That has to be the last
+// that says how the task stands.
+func provenTask(p ledger.Prover, workspace, taskID string) (t *amp.Task, seq int64, err error) {
 	agree, err := ledger.Agree(func() (bool, error) {
 		var state []byte
-		var seq int64
+		seq = 0
 		err := store.Each(p.Query, func(scan store.Scan) error { return scan(&seq, &state) },
 			"SELECT seq, state FROM task WHERE workspace = $1 AND task_id = $2", workspace, taskID)
 		if err != nil {
@@ -52,7 +52,7 @@ func provenTask(p ledger.Prover, workspace, taskID string) (t *amp.Task, err err
 	if err == nil && !agree {
 		err = p.Contradicts("task", workspace+" "+taskID, "the task %s does not stand like that", taskID)
 	}
-	return t, err
+	return t, seq, err
 }
 
 // proveMessage checks that an entry holds the message that a row says it does.
@@ -92,7 +92,7 @@ func (w *work) findGate(g *gate.Gate) (about string, found bool, err error) {
 	}
 	is := g.Trace == "" && !found
 	if found {
-		is = g.Trace == w.trace() && g.Workspace == w.party.Workspace && (about == g.Origin.Reference || about == aboutPlan)
+		is = g.Trace == w.trace() && g.Workspace == w.party.Workspace && (about == g.Origin.Reference || about == AboutPlan)
 	}
 	if !is {
 		return "", false, w.tx.Prover().Contradicts("task_gate", g.ID, "the gate %s was not opened for that", g.ID)

@@ -15,7 +15,7 @@ import (
 // Task finds a task. It reads outside of any transaction, so what it says may be out of date when
 // a step begins.
 func (s *Tasks) Task(ctx context.Context, workspace, taskID string) (*amp.Task, error) {
-	t, err := provenTask(s.core.Ledger.Prover(ctx), workspace, taskID)
+	t, _, err := provenTask(s.core.Ledger.Prover(ctx), workspace, taskID)
 	if err == nil && t == nil {
 		err = fault.New(fault.NotFound, "There is no task %.40q. GET /amp/tasks lists them.", taskID)
 	}
@@ -70,7 +70,7 @@ func (s *Tasks) isOnBehalf(ctx context.Context, workspace, taskID string, keys [
 	if keys == nil {
 		return true, nil
 	}
-	t, err := provenTask(s.core.Ledger.Prover(ctx), workspace, taskID)
+	t, _, err := provenTask(s.core.Ledger.Prover(ctx), workspace, taskID)
 	return t != nil && behalf.Of{User: t.User, Claimed: t.Claimed}.Among(keys), err
 }
 
@@ -87,26 +87,31 @@ func scanTask(scan store.Scan) (t amp.Task, err error) {
 // is searched for; the documents are in the entries.
 func (s *Tasks) messages(ctx context.Context, where string, args ...any) (list []amp.Stored, err error) {
 	p := s.core.Ledger.Prover(ctx)
-	list, err = store.All(p.Query, func(scan store.Scan) (one amp.Stored, err error) {
+	type found struct {
+		messageRow
+		e      ledger.Entry
+		taskID string
+		acked  bool
+	}
+	rows, err := store.All(p.Query, func(scan store.Scan) (is found, err error) {
 		var row ledger.Row
-		var is messageRow
-		var taskID string
-		if err := scan(row.After(&one.Acked, &is.agent, &is.MsgID, &is.To, &taskID)...); err != nil {
-			return one, err
+		if err = scan(row.After(&is.acked, &is.agent, &is.MsgID, &is.To, &is.taskID)...); err == nil {
+			is.e, err = row.Entry()
 		}
-		e, err := row.Entry()
-		if err != nil {
-			return one, err
-		}
-		var b recorded
-		if err = e.Decode(&b); err == nil {
-			err = proveMessage(p, &e, &b, is, taskID)
-		}
-		one.Seq, one.ReceivedAt, one.Message, one.Agent = e.Seq, e.At, b.Record, is.agent
-		return one, err
+		return is, err
 	}, "SELECT m.acked, m.agent, m.msg_id, m.receiver, m.task_id, "+ledger.EntryColumns+" FROM task_message m JOIN "+ledger.EntryTable+
 		" ON e.seq = m.seq WHERE "+
 		where, args...)
+	list = []amp.Stored{}
+	for i := 0; i < len(rows) && err == nil; i++ { // not while the rows are open: a proof reads, too
+		is, b := &rows[i], new(recorded)
+		if err = is.e.Decode(b); err == nil {
+			err = proveMessage(p, &is.e, b, is.messageRow, is.taskID)
+		}
+		list = append(list, amp.Stored{
+			Seq: is.e.Seq, ReceivedAt: is.e.At, Acked: is.acked, Message: b.Record, Agent: is.agent,
+		})
+	}
 	return list, store.Explain(err)
 }
 

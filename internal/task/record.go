@@ -30,20 +30,23 @@ import (
 type recorded struct {
 	behalf.Of // on whose behalf the task is
 	// What happened, and everything the step depended on. Empty in entries that follow from another.
-	Input   amp.Kind      `json:"input,omitzero"`
-	Now     int64         `json:"now,omitzero"`
-	By      amp.Role      `json:"by,omitzero"`
-	Agent   string        `json:"agent,omitzero"` // its id
-	AskPlan bool          `json:"ask_plan,omitzero"`
-	PlanOK  bool          `json:"plan_ok,omitzero"`
-	Release string        `json:"release,omitzero"` // the gate that has approved the dispatch, which was kept
-	Under   string        `json:"under,omitzero"`   // the handoff under which its sender acted
-	Rules   int           `json:"rules,omitzero"`   // the version of the rules; see rulesByCommit
-	Git     *amp.GitFacts `json:"git,omitzero"`
-	Build   *amp.Build    `json:"build,omitzero"`
-	Lost    *amp.Lost     `json:"lost,omitzero"`
-	Moved   *amp.Finding  `json:"moved,omitzero"`
-	Unsent  *amp.Unsent   `json:"unsent,omitzero"`
+	Input   amp.Kind `json:"input,omitzero"`
+	Now     int64    `json:"now,omitzero"`
+	By      amp.Role `json:"by,omitzero"`
+	Agent   string   `json:"agent,omitzero"` // its id
+	AskPlan bool     `json:"ask_plan,omitzero"`
+	PlanOK  bool     `json:"plan_ok,omitzero"`
+	Release string   `json:"release,omitzero"` // the gate that has approved the dispatch, which was kept
+	Under   string   `json:"under,omitzero"`   // the handoff under which its sender acted
+	Rules   int      `json:"rules,omitzero"`   // the version of the rules; see rulesByCommit
+	// After is the entry that says how the task stood before, so that none can be left out. Entries of before there was
+	// this member have none, and nor does the first of a task.
+	After  int64         `json:"after,omitzero"`
+	Git    *amp.GitFacts `json:"git,omitzero"`
+	Build  *amp.Build    `json:"build,omitzero"`
+	Lost   *amp.Lost     `json:"lost,omitzero"`
+	Moved  *amp.Finding  `json:"moved,omitzero"`
+	Unsent *amp.Unsent   `json:"unsent,omitzero"`
 	// Successor is the id of the agent to which the admin has given a role.
 	Successor string `json:"successor,omitzero"`
 	// What the step led to beside the task, for the apply function.
@@ -51,7 +54,7 @@ type recorded struct {
 	Acked    []string      `json:"acked,omitempty"`
 	Reopened []string      `json:"reopened,omitempty"`
 	Closed   []amp.Closed  `json:"closed,omitempty"`
-	Gates    []gateLink    `json:"gates,omitempty"`
+	Gates    []GateLink    `json:"gates,omitempty"`
 	// How plans stand now, and for how many microseconds the approval of one that is kept will be good.
 	Plans   []amp.PlanChange `json:"plans,omitempty"`
 	GoodFor int64            `json:"good_for,omitzero"`
@@ -76,15 +79,15 @@ const (
 	rulesByCommit  = 3 // what is said of commits is verified, unverified or failed, and what was reviewed completes
 )
 
-// gateLink says what a gate is about: the msg_id of an escalation or of a dispatch that is kept, or
-// aboutPlan.
-type gateLink struct {
+// GateLink says what a gate is about: the msg_id of an escalation or of a dispatch that is kept, or
+// AboutPlan.
+type GateLink struct {
 	Gate  string `json:"gate"`
 	About string `json:"about"`
 }
 
-// aboutPlan is what the gate of a plan was about in version 0.1. No msg_id looks like it.
-const aboutPlan = "plan"
+// AboutPlan is what the gate of a plan was about in version 0.1. No msg_id looks like it.
+const AboutPlan = "plan"
 
 // encode writes the body with the document byte for byte. An encoder would reorder and reformat
 // it, and then its sender's bytes could not be proved. The task is encoded once, for the body and
@@ -185,6 +188,7 @@ type work struct {
 	in     amp.Input
 	world  amp.World
 	before *amp.Task
+	after  int64 // the entry that says how it stood before
 	hooks  map[amp.Role]Webhook
 	plan   *PlanAnswer     // how the dispatch stands, if it was kept before
 	rule   *policy.Verdict // what the policy says of a dispatch, nil if it was not asked
@@ -208,7 +212,7 @@ func (w *work) load() error {
 	w.world.Refs, w.hooks = map[string]amp.Ref{}, map[amp.Role]Webhook{}
 	w.world.Taken = w.idTaken
 	var err error
-	if w.before, err = provenTask(w.tx.Prover(), w.party.Workspace, w.in.TaskID); err != nil {
+	if w.before, w.after, err = provenTask(w.tx.Prover(), w.party.Workspace, w.in.TaskID); err != nil {
 		return err
 	}
 	text := "SELECT 2, role, url, '', FALSE, generation FROM task_hook WHERE workspace = $1"
@@ -279,7 +283,7 @@ func (w *work) record(next *amp.Task, out amp.Outcome, decision *rulebook.Plain)
 		PlanOK: w.world.PlanOK, Git: w.world.Git, Rules: rulesByCommit, Successor: w.world.Successor,
 		Build: w.in.Build, Lost: w.in.Lost, Moved: w.in.Moved, Unsent: w.in.Unsent, Warnings: out.Warnings,
 		Acked: out.Acked, Reopened: out.Reopened, Closed: out.Closed, Plans: out.Plans, Task: next, Decision: decision,
-		Record: w.in.Raw, row: new(messageRow), Under: w.under,
+		Record: w.in.Raw, row: new(messageRow), Under: w.under, After: w.after,
 	}
 	if w.gate != nil {
 		main.Release = w.gate.ID

@@ -2,6 +2,8 @@ package task
 
 import (
 	"context"
+	"os"
+	"strconv"
 	"time"
 
 	"signalbox/internal/cli/api"
@@ -81,12 +83,31 @@ func (t *Caller) Send(
 	if _, err := wire.Members(payload); err != nil {
 		return answer, command.Usage("The payload is not JSON of a message. %s", fault.From(err).Message)
 	}
-	raw, err := amp.Compose(kind, role, taskID, payload, 0, time.Now())
+	raw, err := amp.Compose(kind, role, taskID, payload, t.lease(taskID), time.Now())
 	if err != nil {
 		return answer, err
 	}
 	err = t.Call(ctx, api.Post("/amp/messages", wire.Raw(raw)), &answer)
 	return answer, err
+}
+
+// What a worker tells its command of the message: the task, the message, and the generation of the worker's lease.
+const (
+	taskVariable       = "SIGNALBOX_TASK"
+	messageVariable    = "SIGNALBOX_MESSAGE"
+	generationVariable = "SIGNALBOX_GENERATION"
+	serverVariable     = "SIGNALBOX_SERVER"
+	tokenVariable      = "SIGNALBOX_TOKEN"
+)
+
+// lease is the generation under which the command of a worker sends messages about its task, 0 outside of one. With it
+// the answer of a worker that was given up is refused, although another process of the same agent has the task by now.
+func (t *Caller) lease(taskID string) int64 {
+	if os.Getenv(taskVariable) != taskID || t.Key != "" && t.Key != os.Getenv(tokenVariable) {
+		return 0
+	}
+	generation, _ := strconv.ParseInt(os.Getenv(generationVariable), 10, 64) // 0 if there is none
+	return generation
 }
 
 // Escalation is what somebody cannot solve without the admin.

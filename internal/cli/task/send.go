@@ -1,13 +1,16 @@
 package task
 
 import (
+	"fmt"
 	"slices"
 
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
+	"signalbox/internal/cli/output"
 	"signalbox/internal/fault"
 	"signalbox/internal/task"
 	"signalbox/internal/task/amp"
+	"signalbox/internal/task/proof"
 )
 
 // newSend is a command that sends one type of message with the payload from a file.
@@ -105,7 +108,7 @@ func (t *commands) newHeartbeat() *command.Command {
 	c := t.About("heartbeat TASK", "Report that work on a task goes on", "the id of a task")
 	note := c.Flags().String("note", "", "how far it has come")
 	c.RunE = func(c *command.Command, args []string) error {
-		return t.printAnswer(t.Heartbeat(c.Context(), args[0], *note, 0))
+		return t.printAnswer(t.Heartbeat(c.Context(), args[0], *note, t.lease(args[0])))
 	}
 	return c
 }
@@ -193,13 +196,19 @@ func (t *commands) newExport() *command.Command {
 // newVerify is `verify`. It asks no server. The key must come from elsewhere than the bundle,
 // which would verify itself otherwise.
 func (t *commands) newVerify() *command.Command {
-	c := &command.Command{
+	c := t.WithJSON(&command.Command{
 		Use:   "verify FILE",
 		Short: "Verify a file of `tasks export` offline: the proofs, and that the rules lead to the task",
-		Args:  command.Exactly(1, "a file made by `signalbox tasks export`"),
-	}
+		Long: "Checks with nothing but the key that every entry is in the ledger as it stands in the file, that the rules\n" +
+			"lead from the entries to the task, and that plans were approved and votes signed as they say. With --repo the\n" +
+			"commits that results name are looked up in a clone of the repository. Each part is verified, unverified if\n" +
+			"nobody could look, or failed. What came after the last entry of the file cannot be known.",
+		Example: "  signalbox tasks verify T-2026-044.bundle --log-key ledger.pub --repo ~/src/shop",
+		Args:    command.Exactly(1, "a file made by `signalbox tasks export`"),
+	})
 	keyPath := c.Flags().String("log-key", "", "the file with the verifier key of the ledger (in the data folder)")
-	c.RunE = func(_ *command.Command, args []string) error {
+	clone := c.Flags().String("repo", "", "a clone of the task's repository, to check the commits in")
+	c.RunE = func(c *command.Command, args []string) error {
 		// The flag is called --log-key because --key is the agent's.
 		key, err := t.VerifierKey("log-key", *keyPath)
 		if err != nil {
@@ -213,12 +222,28 @@ func (t *commands) newVerify() *command.Command {
 		if err != nil {
 			return fault.Wrap(err, fault.VerificationFailed, "The file cannot be read as a bundle.")
 		}
-		if err := b.Verify(key); err != nil {
+		parts, err := proof.Verify(b, key)
+		if err == nil && *clone != "" {
+			if err = proof.CheckClone(c.Context(), parts, *clone); err != nil {
+				err = fault.Wrap(err, fault.InvalidRequest, "Git cannot look into the clone at %s: %v.", *clone, err)
+			}
+		}
+		if err != nil {
 			return err
 		}
-		t.Out.Print("%s is %s; all %d entries are as they were signed, and lead there.",
-			b.Task.TaskID, b.Task.Status, len(b.Entries))
-		return nil
+		err = t.Show(map[string]any{"task": b.Task, "entries": len(b.Entries), "parts": parts}, func(w output.Printer) {
+			rows := output.Rows(parts, func(p proof.Part) []string {
+				return []string{string(p.State), fmt.Sprint(p.Entry), p.What, p.About, p.Why}
+			})
+			w.Table("", []string{"STATE", "ENTRY", "WHAT", "ABOUT", "WHY"}, rows)
+			w.Print("%s is %s; all %d entries are as they were signed, and lead there.",
+				b.Task.TaskID, b.Task.Status, len(b.Entries))
+		})
+		if i := slices.IndexFunc(parts, func(p proof.Part) bool { return p.State == amp.Failed }); err == nil && i >= 0 {
+			err = fault.New(fault.VerificationFailed, "The %s %s of entry %d: %s.", parts[i].What, parts[i].About, parts[i].Entry,
+				parts[i].Why)
+		}
+		return err
 	}
 	return c
 }

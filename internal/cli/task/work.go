@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -41,7 +42,9 @@ func (t *commands) newWork() *command.Command {
 			"fails, or ends without an answer to its message, is escalated. It is stopped when the task is\n" +
 			"held, ended, or given to another. What it writes is kept in a file.\n\n" +
 			"The command sends its answer itself, such as with `signalbox tasks result`. It finds\n" +
-			"SIGNALBOX_TASK, SIGNALBOX_MESSAGE, SIGNALBOX_SERVER and SIGNALBOX_TOKEN in its\nenvironment, and in SIGNALBOX_DELEGATION the token of what was handed to the executor.",
+			"SIGNALBOX_TASK, SIGNALBOX_MESSAGE, SIGNALBOX_SERVER and SIGNALBOX_TOKEN in its environment, in\n" +
+			"SIGNALBOX_GENERATION the worker's lease, under which `signalbox tasks` sends its answer, and in\n" +
+			"SIGNALBOX_DELEGATION the token of what was handed to the executor.",
 		Example: "  signalbox tasks work executor --key rs-amp-… -- codex exec -",
 		Args:    command.AtLeast(2, "a role, and a command after --"),
 	}
@@ -138,17 +141,17 @@ func (s stopped) Error() string { return s.why }
 // hears with its answer what was handed to it, so it is sent right before the command starts: once the
 // command was found. If the ack is refused, such as by another agent's lease, nothing is started.
 //
-// On cancellation the command gets SIGTERM, and ten seconds later SIGKILL.
+// On cancellation the command and what it has started gets SIGTERM, and five seconds later SIGKILL.
 //
 // It reports whether the message was this worker's to work on.
-func (w *worker) handle(ctx context.Context, m task.Waiting) bool {
+func (w *worker) handle(outer context.Context, m task.Waiting) bool {
 	var head amp.Message
 	if err := wire.UnmarshalPart(m.Message, &head); err != nil {
 		w.Err.Print("a message cannot be read: %v", err)
 		return false
 	}
 	// Cancelling it stops the command; the cause says why.
-	ctx, stop := context.WithCancelCause(ctx)
+	ctx, stop := context.WithCancelCause(outer)
 	defer stop(nil)
 	base, err := w.Address()
 	if err != nil {
@@ -163,85 +166,125 @@ func (w *worker) handle(ctx context.Context, m task.Waiting) bool {
 	}
 	defer func() { _ = kept.Close() }()
 	var tail lastBytes
-	cmd := exec.CommandContext(ctx, w.command[0], w.command[1:]...)
-	cmd.Stdin = bytes.NewReader(m.Message)
-	cmd.Stdout, cmd.Stderr = io.MultiWriter(w.Out.Exactly(), kept), io.MultiWriter(&tail, kept)
-	cmd.Env = append(os.Environ(), "SIGNALBOX_TASK="+head.TaskID, "SIGNALBOX_MESSAGE="+head.MsgID,
-		"SIGNALBOX_SERVER="+base)
-	// The command speaks with the same key. Without one it finds the operator's token as we did.
-	if w.Key != "" {
-		cmd.Env = append(cmd.Env, "SIGNALBOX_TOKEN="+w.Key)
-	}
-	// SIGTERM, so that an agent can save its work; WaitDelay then kills it.
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	// A command whose children keep its output open must not hang the worker.
-	cmd.WaitDelay = 10 * time.Second
+	cmd := w.newCommand(ctx, m.Message, kept, &tail)
+	cmd.Env = append(cmd.Env, taskVariable+"="+head.TaskID, messageVariable+"="+head.MsgID, serverVariable+"="+base)
 	// The message was not acknowledged, so another worker may do better. The admin should know.
-	unstarted := func(err error) {
-		w.escalate(ctx, head.TaskID, fmt.Sprintf("The command for %s could not be started: %v", head.MsgID, err))
+	unstarted := func(err error) bool {
+		w.escalate(outer, head.TaskID, fmt.Sprintf("The command for %s could not be started: %v", head.MsgID, err))
 		w.pause(ctx)
-	}
-	if cmd.Err != nil {
-		unstarted(cmd.Err)
 		return true
 	}
-	claim := rand.Text()
-	answer, err := w.Ack(ctx, head.MsgID, map[string]any{"x_claim": claim})
-	switch {
-	case fault.Is(err, fault.Code(amp.AuthRole)):
-		return false // another agent has it
-	case err != nil:
-		w.Err.Print("%s: %v", head.MsgID, err)
-		w.pause(ctx)
-		return false
-	case answer.Claim != claim:
-		return false // another process of this agent has it
+	if cmd.Err != nil {
+		return unstarted(cmd.Err)
 	}
+	answer := w.claim(outer, head.MsgID)
+	if answer == nil {
+		return false
+	}
+	cmd.Env = append(cmd.Env, generationVariable+"="+strconv.FormatInt(answer.Generation, 10))
 	if handed := cmp.Or(answer.Handoff, m.Handoff); handed != nil {
 		cmd.Env = append(cmd.Env, process.DelegationVariable+"="+handed.Token)
 	}
-	if err := cmd.Start(); err != nil {
-		unstarted(err)
-		return true
+	gone, err := process.Start(cmd)
+	if err != nil {
+		return unstarted(err)
 	}
 	w.Err.Print("%s: working; its output is kept in %s", head.MsgID, kept.Name())
 	var watching sync.WaitGroup
 	ended := make(chan struct{})
 	watching.Go(func() { w.watch(ctx, head.TaskID, answer.Generation, ended, stop) })
-	err = cmd.Wait()
+	err = <-gone
 	close(ended)
 	watching.Wait()
 	// A command that we stopped has not failed, and nobody is told that it did.
-	why, halted := errors.AsType[stopped](context.Cause(ctx))
-	switch {
-	case halted:
+	if why, halted := errors.AsType[stopped](context.Cause(ctx)); halted {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it has left behind
 		w.Err.Print("%s: stopped, %s", head.MsgID, why)
-	// R-515: a command that fails must not fail in silence. The end of its standard error says why.
-	case err != nil:
-		w.Err.Print("%s: %v", head.MsgID, err)
-		w.escalate(context.WithoutCancel(ctx), head.TaskID,
-			fmt.Sprintf("The %s's command for %s ended: %v. %s", w.role, head.MsgID, err, tail.text()))
-	default:
-		w.finish(context.WithoutCancel(ctx), &head, tail.text())
+		return true
 	}
+	w.finish(outer, &head, answer.Generation, err, tail.text())
 	return true
 }
 
-// finish looks whether a command that ended well has answered its message. One that has not leaves the task with
-// nobody, which is escalated as a failure.
-func (w *worker) finish(ctx context.Context, m *amp.Message, said string) {
-	r, err := w.Find(ctx, m.TaskID, false)
-	if err != nil {
-		w.Err.Print("%s: done; whether it was answered is not known: %v", m.MsgID, err)
-		return
+// newCommand is the command for a message. What it writes is shown and kept; tail has the end of its standard error.
+func (w *worker) newCommand(ctx context.Context, message []byte, kept io.Writer, tail *lastBytes) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, w.command[0], w.command[1:]...)
+	cmd.Stdin = bytes.NewReader(message)
+	cmd.Stdout, cmd.Stderr = io.MultiWriter(w.Out.Exactly(), kept), io.MultiWriter(tail, kept)
+	cmd.Env = os.Environ()
+	// The command speaks with the same key. Without one it finds the operator's token as we did.
+	if w.Key != "" {
+		cmd.Env = append(cmd.Env, tokenVariable+"="+w.Key)
 	}
-	if !r.Unanswered(w.role, m.MsgID) {
+	// SIGTERM, so that an agent can save its work; WaitDelay then kills it.
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	// A command whose children keep its output open must not hang the worker.
+	cmd.WaitDelay = 5 * time.Second
+	return cmd
+}
+
+// claim acknowledges a message, which claims it; nil if it is another's. A call without an answer may have claimed it,
+// so it is made again under the same name until there is one.
+func (w *worker) claim(ctx context.Context, msgID string) *task.Answer {
+	name := rand.Text()
+	var answer task.Answer
+	err := w.insist(ctx, func(ctx context.Context) (err error) {
+		answer, err = w.Ack(ctx, msgID, map[string]any{"x_claim": name})
+		return err
+	})
+	switch {
+	case fault.Is(err, fault.Code(amp.AuthRole)):
+		return nil // another agent has it
+	case err != nil:
+		w.Err.Print("%s: %v", msgID, err)
+		w.pause(ctx)
+		return nil
+	case answer.Claim != name:
+		return nil // another process of this agent has it
+	}
+	return &answer
+}
+
+// insist makes a call again while the server is away. A worker that is told to end makes it once more.
+func (w *worker) insist(ctx context.Context, call func(context.Context) error) error {
+	for {
+		err := call(context.WithoutCancel(ctx))
+		if ctx.Err() != nil || !fault.Is(err, api.Unreachable) && !fault.Is(err, fault.StoreUnavailable) {
+			return err
+		}
+		clock.Pause(ctx, again)
+	}
+}
+
+// finish looks what became of a message whose command has ended. One that failed, or has not answered, leaves the task
+// with nobody, which is escalated. If the lease is over, the task is another's, and an escalation would stop that one.
+func (w *worker) finish(ctx context.Context, m *amp.Message, generation int64, failed error, said string) {
+	var r amp.Record
+	err := w.insist(ctx, func(ctx context.Context) (err error) {
+		r, err = w.Find(ctx, m.TaskID, false)
+		return err
+	})
+	// It has ended with exit code 0, and something that it started keeps its output open.
+	if errors.Is(failed, exec.ErrWaitDelay) {
+		failed = nil
+	}
+	over := leaseOver(r, w.role, generation)
+	switch {
+	case err == nil && over != "":
+		w.Err.Print("%s: not this worker's any more, %s", m.MsgID, over)
+	// R-515: a command that fails must not fail in silence. The end of its standard error says why.
+	case failed != nil:
+		w.Err.Print("%s: %v", m.MsgID, failed)
+		w.escalate(ctx, m.TaskID, fmt.Sprintf("The %s's command for %s ended: %v. %s", w.role, m.MsgID, failed, said))
+	case err != nil:
+		w.Err.Print("%s: ended; whether it was answered is not known: %v", m.MsgID, err)
+	case r.Unanswered(w.role, m.MsgID):
+		w.Err.Print("%s: the command ended without an answer", m.MsgID)
+		w.escalate(ctx, m.TaskID, fmt.Sprintf("The %s's command for %s ended with exit code 0 and has not answered. %s",
+			w.role, m.MsgID, said))
+	default:
 		w.Err.Print("%s: done", m.MsgID)
-		return
 	}
-	w.Err.Print("%s: the command ended without an answer", m.MsgID)
-	w.escalate(ctx, m.TaskID, fmt.Sprintf("The %s's command for %s ended with exit code 0 and has not answered. %s", w.role,
-		m.MsgID, said))
 }
 
 // keepOutput opens the file for what the command for a message writes. A message that is worked on again adds to it.
@@ -292,12 +335,8 @@ func (w *worker) watch(ctx context.Context, taskID string, generation int64, end
 // holds the task but need not stop work: the late ack or heartbeat that it waits for may come from
 // this very worker.
 func mustStop(r amp.Record, role amp.Role, generation int64) string {
-	if r.Phase == amp.Terminated {
-		return "the task was terminated"
-	}
-	// TSK-39: somebody else may be working on it already.
-	if seat := r.Seats[role]; seat.Generation != generation || seat.Lost {
-		return "the task was given to another"
+	if over := leaseOver(r, role, generation); over != "" {
+		return over
 	}
 	for _, h := range r.Holds {
 		for _, o := range r.Open {
@@ -309,11 +348,26 @@ func mustStop(r amp.Record, role amp.Role, generation int64) string {
 	return ""
 }
 
+// leaseOver is why the task is no longer the worker's, "" if it is.
+func leaseOver(r amp.Record, role amp.Role, generation int64) string {
+	if r.Phase == amp.Terminated {
+		return "the task was terminated"
+	}
+	// TSK-39: somebody else may be working on it already.
+	if seat := r.Seats[role]; seat.Generation != generation || seat.Lost {
+		return "the task was given to another"
+	}
+	return ""
+}
+
 // escalate reports what went wrong to the admin (R-515). A worker that cannot even do that says so
 // on standard error.
 func (w *worker) escalate(ctx context.Context, taskID, description string) {
-	_, err := w.Escalate(ctx, taskID,
-		Escalation{Role: w.role, Type: "unknown", Severity: "warning", Description: description})
+	err := w.insist(ctx, func(ctx context.Context) error {
+		_, err := w.Escalate(ctx, taskID,
+			Escalation{Role: w.role, Type: "unknown", Severity: "warning", Description: description})
+		return err
+	})
 	if err != nil {
 		w.Err.Print("%s: it could not be escalated: %v", taskID, err)
 	}

@@ -37,7 +37,6 @@ func (r *run) start() (*child, error) {
 	cmd.Dir = r.Job.Dir
 	cmd.Env = append(append(r.environment(), r.Engine.Env()...), r.Env...)
 	cmd.Env = append(cmd.Env, RunVariable+"="+r.ID)
-	cmd.SysProcAttr = ownGroup()
 	c := &child{cmd: cmd, id: r.ID, gone: make(chan struct{}), stderrDone: make(chan struct{})}
 	var theirs []*os.File
 	defer func() { closeAll(theirs) }()
@@ -58,30 +57,37 @@ func (r *run) start() (*child, error) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = input, toStdout, toStderr
 	c.stdin, c.stdout, c.stderr = toInput, stdout, stderr
 	adoptOrphans()
-	started := make(chan error)
-	go func() {
-		// RUN-23: the kernel kills the CLI when the thread that started it ends, which is when
-		// we die. Go ends threads at will, so this goroutine keeps its thread until the process
-		// is gone.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait() // how it ended is in its state
-			close(c.gone)
-		}
-	}()
-	if err := <-started; err != nil {
+	ended, err := Start(cmd)
+	if err != nil {
 		closeAll([]*os.File{toInput, stdout, stderr})
 		return nil, r.explainStart(err)
 	}
+	go func() { <-ended; close(c.gone) }() // how it ended is in its state
 	go func() {
 		_, _ = c.stdin.WriteString(r.Engine.Input(r.Job)) // one that reads nothing is not held up
 		_ = c.stdin.Close()
 	}()
 	go func() { defer close(c.stderrDone); r.keepStderr(stderr) }()
 	return c, nil
+}
+
+// Start starts a command in a process group of its own, which the kernel kills when we die, where it can (RUN-23). The
+// channel gets what Wait returns.
+func Start(cmd *exec.Cmd) (<-chan error, error) {
+	cmd.SysProcAttr = ownGroup()
+	started, ended := make(chan error), make(chan error, 1)
+	go func() {
+		// The kernel goes by the thread that started it. Go ends threads at will, so this goroutine keeps its
+		// thread until the process is gone.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			ended <- cmd.Wait()
+		}
+	}()
+	return ended, <-started
 }
 
 // environment is what the CLI gets of ours (RUN-19).

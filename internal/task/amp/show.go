@@ -183,9 +183,10 @@ func (t *Task) waitsFor() string {
 	return strings.Join(waits, " ")
 }
 
-// Unanswered reports whether a role has the turn because of a message, and has neither answered nor escalated.
+// Unanswered reports whether a role has the turn because of a message, and has neither answered nor escalated. An
+// escalation that holds nothing says that its sender goes on, so it is no answer.
 func (r Record) Unanswered(role Role, msgID string) bool {
-	if slices.ContainsFunc(r.Open, func(o Opened) bool { return o.By == role }) {
+	if slices.ContainsFunc(r.Open, func(o Opened) bool { return o.By == role && o.Severity != "info" }) {
 		return false
 	}
 	begun, reported := false, false

@@ -83,11 +83,23 @@ func Reachable(roots []string, path string) bool {
 	return false
 }
 
-// Open finds the repository of a working folder. Its .git is a folder, or, in a linked working
-// tree or a submodule, a file that names one. Each of them must stay below the roots: otherwise an
-// agent could have us read any repository of the machine. A repository that borrows objects, or pretends to another
-// history than it has, is not opened; see Check.
+// Open finds the repository of a working folder. A repository that borrows objects, or pretends to another history than
+// it has, is not opened; see Check.
 func Open(ctx context.Context, roots []string, path string) (*Repository, error) {
+	r, err := find(roots, path)
+	if err == nil {
+		err = r.Check(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// find finds the repository of a working folder. Its .git is a folder, or, in a linked working
+// tree or a submodule, a file that names one. Each of them must stay below the roots: otherwise an
+// agent could have us read any repository of the machine.
+func find(roots []string, path string) (*Repository, error) {
 	work, err := inside(roots, path)
 	if err != nil {
 		return nil, err
@@ -121,11 +133,7 @@ func Open(ctx context.Context, roots []string, path string) (*Repository, error)
 			return nil, err
 		}
 	}
-	r := &Repository{dir}
-	if err := r.Check(ctx); err != nil {
-		return nil, err
-	}
-	return r, nil
+	return &Repository{dir}, nil
 }
 
 // Place is the folder of the repository's objects and refs. Another place is another repository.
