@@ -24,6 +24,7 @@ import (
 	"signalbox/internal/store"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/task"
+	"signalbox/internal/task/proof"
 	"signalbox/internal/testbed"
 )
 
@@ -458,7 +459,7 @@ func (old *oldBox) keepsWork(b *box) {
 		workspace, id, _ := strings.Cut(name, "/")
 		var bundle task.Bundle
 		b.ops(200, "GET /amp/tasks/"+id+"/bundle?workspace="+workspace, "", &bundle)
-		if err := bundle.Verify(bundle.Key); err != nil {
+		if _, err := proof.Verify(&bundle, bundle.Key); err != nil {
 			b.t.Errorf("%s, which went by the rules of version 0.1: %v", name, err)
 		}
 	}
