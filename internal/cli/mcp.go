@@ -1,12 +1,14 @@
 package cli
 
 import (
+	"cmp"
 	"io"
 	"os"
 	"strings"
 
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
+	"signalbox/internal/fault"
 	"signalbox/internal/mcp"
 	"signalbox/internal/task"
 )
@@ -46,12 +48,14 @@ The key of the agent is given with --key or in SIGNALBOX_TOKEN.`,
 		if err != nil {
 			return err
 		}
-		// Check server and key before the first message. Afterwards an MCP client shows at most
-		// that a tool failed, and not why.
-		if err := (&api.Client{Base: base, Token: *key}).Call(c.Context(), api.Get("/amp/me"), &task.Me{}); err != nil {
-			return err
+		// Check server and key before the first message, and say what is wrong: to a person who tries the command. An MCP
+		// client shows nothing of that, so every message of it is answered with the same.
+		err = (&api.Client{Base: base, Token: *key}).Call(c.Context(), api.Get("/amp/me"), &task.Me{})
+		if err != nil {
+			a.Err.Print("%s", fault.From(err).Message)
 		}
-		return mcp.Bridge(c.Context(), base, *key, io.NopCloser(a.In), nopWriteCloser{a.Out.Exactly()})
+		broken := mcp.Bridge(c.Context(), base, *key, io.NopCloser(a.In), nopWriteCloser{a.Out.Exactly()})
+		return cmp.Or(broken, err)
 	}
 	return c
 }

@@ -23,12 +23,15 @@ func Resource(base string, issuers []string) http.Handler {
 	})
 }
 
-// Challenge is the WWW-Authenticate header of a refused call, which leads a client to the metadata. invalid says that
-// the call had a token, and not a good one.
+// Challenge is the WWW-Authenticate header of a refused call. base, if it is not "", leads a client to the metadata.
+// invalid says that the call had a token, and not a good one.
 func Challenge(base string, invalid bool) string {
-	text := `Bearer resource_metadata="` + base + ResourcePath + Path + `"`
+	text := `Bearer realm="Signalbox"`
+	if base != "" {
+		text += `, resource_metadata="` + base + ResourcePath + Path + `"`
+	}
 	if invalid {
-		text += `, error="invalid_token"`
+		text += `, error="invalid_token", error_description="The key of the agent is unknown, revoked or expired."`
 	}
 	return text
 }

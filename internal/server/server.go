@@ -16,6 +16,7 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/harness"
+	"signalbox/internal/mcp"
 	"signalbox/internal/kin"
 	"signalbox/internal/ledger"
 	"signalbox/internal/protocol"
@@ -51,6 +52,7 @@ type Server struct {
 	socket        net.Listener // of AHP
 	started       time.Time
 	metrics       *metrics
+	tools         *mcp.Handler
 	stopping      context.Context //nolint:containedctx // the server's life and no call's: it ends when a stop was asked for
 	stop          context.CancelFunc
 }
@@ -94,6 +96,9 @@ func New(ctx context.Context, c *Config, log *slog.Logger, more ...protocol.Prot
 // close releases what New has opened, as far as it got. The lock is the last: until then
 // no other server may open the folder.
 func (s *Server) close() {
+	if s.tools != nil {
+		s.tools.Close()
+	}
 	if s.core != nil {
 		s.core.DB.Close()
 	}

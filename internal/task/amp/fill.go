@@ -1,0 +1,62 @@
+package amp
+
+import (
+	"fmt"
+	"time"
+)
+
+// Fill adds to a payload what its sender need not say, because the task says it or because nothing is a right value:
+// ids and times, which agents get wrong, and empty lists. What is there is left as it is, also if it is wrong: the
+// rules say so better. about is the task as it stands, zero for a new one.
+func Fill(t Type, taskID string, payload map[string]any, about Record, now time.Time) {
+	switch t {
+	case TypeDispatch:
+		each(payload, "subtasks", func(i int, subtask map[string]any) {
+			absent(subtask, "subtask_id", fmt.Sprintf("%s-S%d", taskID, i+1))
+		})
+	case TypeResult:
+		for id, s := range about.Subtasks {
+			if s.State == Executing {
+				absent(payload, "subtask_id", id)
+			}
+		}
+		absent(payload, "work_log", []any{})
+		each(payload, "work_log", func(_ int, done map[string]any) {
+			absent(done, "timestamp", now.UTC().Format(time.RFC3339Nano))
+			absent(done, "file", nil)
+			absent(done, "detail", "")
+		})
+		if own, ok := payload["self_assessment"].(map[string]any); ok {
+			absent(own, "notes", []any{})
+		}
+	case TypeVerdict:
+		each(payload, "criteria_results", func(i int, judged map[string]any) {
+			if i < len(about.Criteria) {
+				absent(judged, "criterion", about.Criteria[i])
+			}
+		})
+		each(payload, "issues", func(_ int, issue map[string]any) {
+			absent(issue, "file", "")
+			absent(issue, "line", 0)
+			absent(issue, "suggested_fix", "")
+		})
+	default:
+	}
+}
+
+// absent sets a member that is not there.
+func absent(in map[string]any, name string, value any) {
+	if _, given := in[name]; !given {
+		in[name] = value
+	}
+}
+
+// each calls fn with the objects of a list.
+func each(in map[string]any, name string, fn func(i int, one map[string]any)) {
+	list, _ := in[name].([]any)
+	for i := range list {
+		if one, ok := list[i].(map[string]any); ok {
+			fn(i, one)
+		}
+	}
+}
