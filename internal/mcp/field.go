@@ -33,7 +33,9 @@ func seconds(most int, about string) object {
 }
 
 // maybe is true, false or null.
-func maybe(about string) object { return object{"type": []string{"boolean", "null"}, "description": about} }
+func maybe(about string) object {
+	return object{"type": []string{"boolean", "null"}, "description": about}
+}
 
 // list is a list of things that are alike.
 func list(about string, of object) object {

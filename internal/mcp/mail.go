@@ -114,12 +114,14 @@ func (s *server) readMail(ctx context.Context, args object) (outcome, error) {
 		}
 		box.Messages = append(box.Messages, one)
 	}
+	box.Count = len(box.Messages)
 	return answer(box, nil)
 }
 
 // mailbox is a page of the mail that waits.
 type mailbox struct {
 	Messages  []shownMail `json:"messages"`
+	Count     int         `json:"count"`
 	Remaining int64       `json:"remaining"`
 	Next      string      `json:"next_cursor"`
 }

@@ -141,7 +141,9 @@ type shownTask struct {
 	UpdatedAt time.Time `json:"updated_at"`
 }
 
-func showTask(r *amp.Record) shownTask { return shownTask{r.TaskID, r.Status, r.Risk, r.Waits, r.UpdatedAt} }
+func showTask(r *amp.Record) shownTask {
+	return shownTask{r.TaskID, r.Status, r.Risk, r.Waits, r.UpdatedAt}
+}
 
 // context is a task with its messages and its diff.
 func (s *server) context(ctx context.Context, args object) (outcome, error) {

@@ -41,21 +41,7 @@ func (s *Server) handler() http.Handler {
 		Explain:    func(tool string, err error) error { return s.explain(err, "tool", tool) },
 		SessionKey: []byte(s.core.Outbox.SecretFor("", "mcp-sessions", 0).Reveal()),
 	})
-	serveTools := func(w http.ResponseWriter, r *http.Request) error {
-		s.tools.ServeHTTP(w, r)
-		return nil
-	}
-	routes = append(routes, wire.Route{
-		Method: "POST", Path: mcp.Path,
-		Summary: "The Model Context Protocol over streamable HTTP: tools for the role that the agent plays", Auth: wire.Agent,
-		Request: harness.Call{}, Answer: harness.Reply{}, Handle: serveTools, // JSON-RPC too
-	}, wire.Route{
-		Method: "GET", Path: mcp.Path, Summary: "The rest of an answer whose connection dropped, after the Last-Event-ID",
-		Auth: wire.Agent, Media: "text/event-stream", Handle: serveTools,
-	}, wire.Route{
-		Method: "DELETE", Path: mcp.Path, Summary: "End the session of MCP that Mcp-Session-Id names", Auth: wire.Agent,
-		Status: http.StatusNoContent, Handle: serveTools,
-	})
+	routes = append(routes, s.tools.Routes()...)
 	routes = append(routes, s.resourceRoutes()...)
 	// The description does not contain itself.
 	document := openAPI(routes)

@@ -16,9 +16,9 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/harness"
-	"signalbox/internal/mcp"
 	"signalbox/internal/kin"
 	"signalbox/internal/ledger"
+	"signalbox/internal/mcp"
 	"signalbox/internal/protocol"
 )
 
