@@ -17,7 +17,6 @@ import (
 
 	"signalbox/internal/behalf"
 	"signalbox/internal/fault"
-	"signalbox/internal/harness"
 	"signalbox/internal/mail/federation"
 	"signalbox/internal/mcp"
 	"signalbox/internal/oidc"

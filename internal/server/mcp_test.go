@@ -28,7 +28,13 @@ type toolbox struct {
 
 func startTools(t *testing.T) *toolbox {
 	t.Helper()
-	b := &toolbox{start(t, "", nil), map[string]string{}}
+	return startToolsWith(t, nil)
+}
+
+// startToolsWith is startTools with some of the configuration.
+func startToolsWith(t *testing.T, flags map[string]string) *toolbox {
+	t.Helper()
+	b := &toolbox{start(t, "", flags), map[string]string{}}
 	for _, role := range []string{"coordinator", "executor", "reviewer", "none"} {
 		b.keys[role] = b.agentWith(role, "default")
 	}
@@ -47,7 +53,13 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 // connect is a session of the official client, over HTTP or over a pipe.
 func (b *toolbox) connect(role string, overHTTP bool) *sdk.ClientSession {
 	b.t.Helper()
-	client := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil)
+	return b.connectWith(role, overHTTP, nil)
+}
+
+// connectWith is connect with options of the client.
+func (b *toolbox) connectWith(role string, overHTTP bool, o *sdk.ClientOptions) *sdk.ClientSession {
+	b.t.Helper()
+	client := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, o)
 	var transport sdk.Transport
 	if overHTTP {
 		transport = &sdk.StreamableClientTransport{
