@@ -80,19 +80,32 @@ func (o onlyScenarios) Glob(pattern string) ([]string, error) {
 // taskTeam is a server with an agent for each role, and the keys of the agents.
 func taskTeam(t *testing.T) (p *process, keys map[string]string) {
 	t.Helper()
-	p, keys = up(t, t.TempDir()), map[string]string{}
+	p = up(t, t.TempDir())
+	return p, p.team(t)
+}
+
+// team adds an agent for each role, and returns their keys.
+func (p *process) team(t *testing.T) map[string]string {
+	t.Helper()
+	keys := map[string]string{}
 	for _, role := range []string{"coordinator", "executor", "reviewer"} {
-		status, answer, err := p.call("POST", "/ops/agents", `{"name":"`+role+`-one","labels":{"role":"`+role+`"}}`)
-		var made struct{ Keys map[string]string }
-		if err == nil {
-			err = json.Unmarshal([]byte(answer), &made)
-		}
-		if err != nil || status != 201 {
-			t.Fatalf("%d %s %v", status, answer, err)
-		}
-		keys[role] = made.Keys["signal"]
+		keys[role] = p.agent(t, role+"-one", `"role":"`+role+`"`)
 	}
-	return p, keys
+	return keys
+}
+
+// agent adds an agent with labels, and returns its key.
+func (p *process) agent(t *testing.T, name, labels string) string {
+	t.Helper()
+	status, answer, err := p.call("POST", "/ops/agents", `{"name":"`+name+`","labels":{`+labels+`}}`)
+	var made struct{ Keys map[string]string }
+	if err == nil {
+		err = json.Unmarshal([]byte(answer), &made)
+	}
+	if err != nil || status != 201 {
+		t.Fatalf("%d %s %v", status, answer, err)
+	}
+	return made.Keys["signal"]
 }
 
 const dispatchPayload = `{"description":"Rework the timer","repo":"/srv/repos/app","branch":"feature/timer",` +

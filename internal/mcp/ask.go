@@ -44,10 +44,16 @@ func (s *server) askTools() []tool {
 				"run_id":     word(128, "what you are working on, in a name of your own"),
 				"request_id": word(128, "this request among those of the run: another action is another request_id"),
 				"summary":    word(4000, "what you have done so far"), "proposed_action": word(4000, "what you want to do"),
+				"wait_seconds": waitField,
 			},
 			required: []string{"run_id", "request_id", "summary", "proposed_action"},
 			do: func(ctx context.Context, args object) (outcome, error) {
-				return s.ask(ctx, args, longestWait)
+				wait, err := waitOf(args, longestWait, longestWait)
+				if err != nil {
+					return outcome{}, err
+				}
+				delete(args, "wait_seconds") // which is no part of the signal
+				return s.ask(ctx, args, wait)
 			},
 		},
 	}

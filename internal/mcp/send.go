@@ -10,7 +10,7 @@ import (
 	"signalbox/internal/wire"
 )
 
-// criteria are those of the dispatch, which results and verdicts answer one by one.
+// inOrder is how results and verdicts answer the criteria of the dispatch.
 const inOrder = "one for each acceptance criterion of the dispatch, in its order"
 
 // sendTools are the tools by which an agent says something in a task. They ask for what only the agent knows: ids,
@@ -111,7 +111,7 @@ var (
 		}, "files_changed", "lines_added", "lines_removed"),
 		"self_assessment": group("how you judge your own work", object{
 			"criteria_met": list(inOrder, maybe("true if you have verified it, false if it does not hold, null if you could not verify it")),
-			"notes":        list("how you verified it, or why not", text("a note")),
+			"notes":        list(inOrder, text("how you verified it, or why you could not")),
 		}, "criteria_met"),
 		"commit_hash": text("the commit with the work, as git rev-parse HEAD prints it"),
 		"blockers":    list("what keeps the work from being complete", text("one thing")),

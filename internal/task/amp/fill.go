@@ -27,7 +27,12 @@ func Fill(t Type, taskID string, payload map[string]any, about Record, now time.
 			absent(done, "detail", "")
 		})
 		if own, ok := payload["self_assessment"].(map[string]any); ok {
-			absent(own, "notes", []any{})
+			met, _ := own["criteria_met"].([]any)
+			notes := []any{}
+			for range met { // each criterion has one, of which nothing need be said
+				notes = append(notes, "")
+			}
+			absent(own, "notes", notes)
 		}
 	case TypeVerdict:
 		each(payload, "criteria_results", func(i int, judged map[string]any) {
