@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -173,7 +175,7 @@ func TestTheStoryOfTasksThroughMCP(t *testing.T) {
 		return about(map[string]any{
 			"completion_status": "complete", "commit_hash": gitIn(t, repo, "rev-parse", "HEAD"),
 			"diff_summary":    map[string]any{"files_changed": []string{"shipping.py"}, "lines_added": 1, "lines_removed": 1},
-			"self_assessment": map[string]any{"criteria_met": []any{true, nil}, "notes": []string{"214 tests pass", "No test covers exactly 1,000 EUR"}},
+			"self_assessment": map[string]any{"criteria_met": []string{"yes", "unverified"}, "notes": []string{"214 tests pass", "No test covers exactly 1,000 EUR"}},
 		})
 	}
 	kay.use("amp_result", result(), "reported")
@@ -183,13 +185,13 @@ func TestTheStoryOfTasksThroughMCP(t *testing.T) {
 	ada.use("amp_review_request", about(map[string]any{"notes": "Look at the boundary."}), "review_requested")
 	rex.use("amp_next", nil, "Look at the boundary.", `"task_status":"reviewing"`)
 	rex.use("amp_context", about(nil), "return total >= 1000", `"untrusted"`)
-	judged := func(second bool, evidence string) []any {
+	judged := func(second, evidence string) []any {
 		return []any{
-			map[string]any{"passed": true, "evidence": "CI run 812"}, map[string]any{"passed": second, "evidence": evidence},
+			map[string]any{"passed": "yes", "evidence": "CI run 812"}, map[string]any{"passed": second, "evidence": evidence},
 		}
 	}
 	rex.use("amp_verdict", about(map[string]any{
-		"decision": "rejected", "confidence": 0.95, "criteria_results": judged(false, "shipping.py:2 has >= where > is meant"),
+		"decision": "rejected", "confidence": 0.95, "criteria_results": judged("no", "shipping.py:2 has >= where > is meant"),
 		"issues": []any{map[string]any{"severity": "major", "file": "shipping.py", "line": 2, "description": "1,000 EUR ships free"}},
 	}), "verdict_reported")
 
@@ -216,7 +218,7 @@ func TestTheStoryOfTasksThroughMCP(t *testing.T) {
 	rex.use("amp_next", nil, `"reviewing"`)
 	rex.use("amp_context", about(nil), "return total > 1000")
 	rex.use("amp_verdict", about(map[string]any{
-		"decision": "approved", "confidence": 0.97, "criteria_results": judged(true, "test_boundary"),
+		"decision": "approved", "confidence": 0.97, "criteria_results": judged("yes", "test_boundary"),
 	}), "verdict_reported")
 	ada.use("amp_next", nil, `"task_status":"completed"`)
 	ada.use("amp_tasks", nil, task, "completed")
@@ -239,5 +241,149 @@ func TestClaudeCodeOffersEveryTool(t *testing.T) {
 				startMCPAgent(t, p, program, role, keys[role], i%2 == 0).meet().says <- turn{text: "It is done."}
 			})
 		}
+	}
+}
+
+// step is one call of a tool by a role.
+type step struct {
+	Role string         `json:"role"`
+	Tool string         `json:"tool"`
+	Args map[string]any `json:"args,omitempty"`
+}
+
+// everyStep uses every tool once at least, with the arguments that a tool must have. $msg is the message that was listed
+// last.
+var everyStep = func() []step {
+	type object = map[string]any
+	about := func(more object) object {
+		all := object{"task_id": "T-2026-044"}
+		for name, value := range more {
+			all[name] = value
+		}
+		return all
+	}
+	c, e, r := "coordinator", "executor", "reviewer"
+	return []step{
+		{c, "amp_dispatch", about(object{
+			"description": "Rework the timer", "repo": "/srv/repos/app", "branch": "feature/timer", "risk_level": "medium",
+			"subtasks":            []object{{"description": "Do it", "estimated_lines": 10}},
+			"acceptance_criteria": []string{"All tests pass"},
+		})},
+		{e, "amp_wait", nil}, {e, "amp_inbox", nil}, {e, "amp_next", nil}, {e, "amp_heartbeat", about(nil)},
+		{e, "amp_result", about(object{
+			"completion_status": "complete",
+			"diff_summary":      object{"files_changed": []string{"a.go"}, "lines_added": 1, "lines_removed": 0},
+			"self_assessment":   object{"criteria_met": []any{true}},
+		})},
+		{c, "amp_tasks", nil}, {c, "amp_next", nil}, {c, "amp_review_request", about(nil)},
+		{r, "amp_context", about(nil)}, {r, "amp_next", nil},
+		{r, "amp_escalate", about(object{"description": "Odd", "severity": "info"})},
+		{r, "amp_verdict", about(object{
+			"decision": "approved", "confidence": 0.95, "criteria_results": []object{{"passed": true, "evidence": "CI"}},
+		})},
+		{c, "amp_wait", nil}, {c, "amp_ack", object{"msg_id": "$msg"}},
+		{"none", "mail_send", object{"to": "reviewer-one", "subject": "Hello", "message": "How are you?"}},
+		{r, "mail_inbox", nil}, {r, "mail_ack", object{"ids": []string{"$msg"}}},
+		{"none", "ask_operator", object{"question": "May I go home?", "wait_seconds": 0}},
+		{"none", "request_approval", object{
+			"run_id": "r", "request_id": "1", "summary": "It is done", "proposed_action": "Send it", "wait_seconds": 0,
+		}},
+	}
+}()
+
+// TestEverySDKUsesEveryTool plays the same steps with the official SDKs.
+func TestEverySDKUsesEveryTool(t *testing.T) {
+	t.Parallel()
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	modules, python := filepath.Join(cache, "signalbox-test-mcp"), filepath.Join(cache, "signalbox-test-mcp-python", "bin", "python3")
+	for name, c := range map[string]struct {
+		installed string
+		command   []string
+		major     int
+	}{
+		"Python 2":     {python, []string{python, "testdata/mcp/client.py"}, 0},
+		"TypeScript 1": {modules + "/node_modules/@modelcontextprotocol/sdk", []string{"node", "testdata/mcp/client.mjs"}, 1},
+		"TypeScript 2": {modules + "/node_modules/@modelcontextprotocol/client", []string{"node", "testdata/mcp/client.mjs"}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if _, err := os.Stat(c.installed); err != nil {
+				testbed.Missing(t, "the SDK %s of MCP is not installed; scripts/test-tools does that: %v", name, err)
+			}
+			dir := t.TempDir()
+			configure(t, dir, "tasks: {plan_approval: false}\n")
+			p := up(t, dir)
+			keys := p.team(t)
+			keys["none"] = p.agent(t, "none-one", "")
+			plan, err := json.Marshal(map[string]any{
+				"url": p.url, "binary": binary, "keys": keys, "steps": everyStep, "modules": modules, "major": c.major,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.CommandContext(t.Context(), c.command[0], c.command[1:]...)
+			cmd.Env, cmd.Stdin = append(cleanEnv(), "NO_PROXY=*"), bytes.NewReader(plan)
+			var wrong bytes.Buffer
+			cmd.Stderr = &wrong
+			out, err := cmd.Output()
+			var said struct {
+				Offered map[string][]string
+				Results []struct {
+					Tool, Text         string
+					Failed, Structured bool
+				}
+			}
+			if err == nil {
+				err = json.Unmarshal(out, &said)
+			}
+			if err != nil {
+				t.Fatalf("%v %s %s", err, out, wrong.String())
+			}
+			for role, tools := range said.Offered {
+				wantTools(t, name, role, tools)
+			}
+			if len(said.Offered) != 4 || len(said.Results) != len(everyStep) {
+				t.Errorf("%d roles and %d steps", len(said.Offered), len(said.Results))
+			}
+			for _, r := range said.Results {
+				if r.Failed || !r.Structured {
+					t.Errorf("%s: %s", r.Tool, r.Text)
+				}
+			}
+		})
+	}
+}
+
+// TestTheInspectorFindsNothing: the strict check of MCP's Inspector knows what providers of models refuse.
+func TestTheInspectorFindsNothing(t *testing.T) {
+	t.Parallel()
+	inspector := npmProgram(t, "signalbox-test-mcp/mcp-inspector")
+	p, keys := taskTeam(t)
+	keys["none"] = p.agent(t, "none-one", "")
+	for role, key := range keys {
+		t.Run(role, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.CommandContext(t.Context(), inspector, "--cli", p.url+"/mcp", "--transport", "http", "--header",
+				"Authorization: Bearer "+key, "--method", "tools/list", "--strict")
+			cmd.Env = append(cleanEnv(), "HOME="+t.TempDir(), "NO_PROXY=*")
+			var wrong bytes.Buffer
+			cmd.Stderr = &wrong
+			out, err := cmd.Output()
+			var listed struct{ Tools []struct{ Name string } }
+			if err == nil {
+				err = json.Unmarshal(out, &listed)
+			}
+			if err != nil || strings.Contains(wrong.String(), "Issue:") {
+				t.Fatalf("%v %s", err, wrong.String())
+			}
+			var names []string
+			for _, tool := range listed.Tools {
+				names = append(names, tool.Name)
+			}
+			wantTools(t, "the Inspector", role, names)
+		})
 	}
 }

@@ -16,7 +16,6 @@ import (
 func (s *server) askTools() []tool {
 	decision := object{
 		"status":  oneOf("what the person has decided", "pending", "approved", "rejected"),
-		"gate_id": object{"type": []string{"string", "null"}, "description": "the question, null if a rule has decided"},
 		"message": text("the decision in words, with the person's note"),
 	}
 	return []tool{

@@ -32,9 +32,20 @@ func seconds(most int, about string) object {
 	return object{"type": "integer", "minimum": 0, "maximum": most, "description": about}
 }
 
-// maybe is true, false or null.
-func maybe(about string) object {
-	return object{"type": []string{"boolean", "null"}, "description": about}
+// yesOrNo is true, false or null in words: some APIs take no value of two types, and models read null as nothing.
+func yesOrNo(about string) object { return oneOf(about, "yes", "no", "unverified") }
+
+// inJSON is a value of yesOrNo as the protocol has it. Other values are left for its rules.
+func inJSON(value any) any {
+	switch value {
+	case "yes":
+		return true
+	case "no":
+		return false
+	case "unverified":
+		return nil
+	}
+	return value
 }
 
 // list is a list of things that are alike.

@@ -57,7 +57,7 @@ func (s *server) sendTools() []tool {
 			required: []string{"description", "repo", "branch", "subtasks", "acceptance_criteria", "risk_level"},
 		}),
 		s.message(amp.TypeResult, tool{
-			name: "amp_result", about: "Report the result of a subtask. What you cannot verify is null, not true.",
+			name: "amp_result", about: "Report the result of a subtask. What you cannot verify is unverified, not yes.",
 			roles: e, fields: resultFields,
 			required: []string{"task_id", "completion_status", "diff_summary", "self_assessment"},
 		}),
@@ -110,7 +110,7 @@ var (
 			"lines_added":   number(0, "lines added"), "lines_removed": number(0, "lines removed"),
 		}, "files_changed", "lines_added", "lines_removed"),
 		"self_assessment": group("how you judge your own work", object{
-			"criteria_met": list(inOrder, maybe("true if you have verified it, false if it does not hold, null if you could not verify it")),
+			"criteria_met": list(inOrder, yesOrNo("yes if you have verified that it holds, unverified if you could not")),
 			"notes":        list(inOrder, text("how you verified it, or why you could not")),
 		}, "criteria_met"),
 		"commit_hash": text("the commit with the work, as git rev-parse HEAD prints it"),
@@ -125,7 +125,7 @@ var (
 		"decision": oneOf("approved_with_fix if you have committed small corrections yourself",
 			"approved", "approved_with_fix", "rejected"),
 		"criteria_results": list(inOrder, group("your answer to one criterion", object{
-			"passed":    maybe("true, false, or null if nobody could verify it"),
+			"passed":    yesOrNo("whether it holds; unverified if nobody could verify it"),
 			"evidence":  text("how you know, such as a test, a line or a CI run"),
 			"criterion": text("the criterion in the words of the dispatch; taken from there when absent"),
 		}, "passed", "evidence")),
@@ -175,6 +175,7 @@ func (s *server) message(kind amp.Type, t tool) tool {
 		}
 		// The rest of the arguments is the payload.
 		delete(args, "task_id")
+		sayInJSON(args)
 		amp.Fill(kind, taskID, args, about, s.Now())
 		payload, err := wire.EncodeData(args)
 		if err != nil {
@@ -183,6 +184,24 @@ func (s *server) message(kind amp.Type, t tool) tool {
 		return s.compose(ctx, kind, taskID, payload)
 	}
 	return t
+}
+
+// sayInJSON replaces the words of yesOrNo in a payload.
+func sayInJSON(payload object) {
+	if own, ok := payload["self_assessment"].(object); ok {
+		met, _ := own["criteria_met"].([]any)
+		for i := range met {
+			met[i] = inJSON(met[i])
+		}
+	}
+	judged, _ := payload["criteria_results"].([]any)
+	for _, one := range judged {
+		if one, ok := one.(object); ok {
+			if passed, given := one["passed"]; given {
+				one["passed"] = inJSON(passed)
+			}
+		}
+	}
 }
 
 // about is the task that a call is about, as it stands: the zero Record if there is none of that id yet. A call that

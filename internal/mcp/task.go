@@ -64,7 +64,7 @@ func (s *server) readTools() []tool {
 				"call it again.",
 			roles: amp.AgentRoles, waits: true, fields: object{"wait_seconds": waitField},
 			output: object{
-				"taken": object{"type": []string{"object", "null"}}, "pending": object{"type": "boolean"}, "do": text("what to do next"),
+				"taken": object{"type": "object"}, "pending": object{"type": "boolean"}, "do": text("what to do next"),
 			},
 			do: s.next,
 		},
@@ -242,7 +242,7 @@ func (s *server) next(ctx context.Context, args object) (outcome, error) {
 				}, nil
 			}
 		}
-		return object{"taken": nil, "pending": true, "do": "Nothing waits for you. Call amp_next again."}, nil
+		return object{"pending": true, "do": "Nothing waits for you. Call amp_next again."}, nil
 	})
 	if err == nil && refused != nil {
 		out, err = answer(refused, nil)

@@ -82,4 +82,3 @@ func TestMCPConformance(t *testing.T) {
 		}
 	}
 }
-
