@@ -148,7 +148,7 @@ func TestTheStoryOfTasksThroughMCP(t *testing.T) {
 		"subtasks":            []any{map[string]any{"description": "Add the rule to shipping.py", "estimated_lines": 2}},
 		"acceptance_criteria": []string{"All tests pass", "An order of exactly 1,000 EUR still pays"}, "risk_level": "medium",
 	}
-	ada.use("amp_dispatch", plan, "AMP_E_PLAN_NOT_APPROVED", "A person has to approve this plan")
+	ada.use("amp_dispatch", plan, "AMP_E_PLAN_NOT_APPROVED", "waits_for_approval", "do not send it again")
 	mustRun(t, dir, "gates", "approve", p.pending(t), "--note", "Go ahead.")
 	ada.use("amp_next", nil, `"plan_decision"`, "Go ahead.")
 

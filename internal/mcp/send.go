@@ -34,7 +34,7 @@ func (s *server) sendTools() []tool {
 			name: "amp_heartbeat", about: "Say that you still work on a task. At least every 30 minutes while it is your turn.",
 			roles: amp.AgentRoles, fields: object{"task_id": taskField, "note": noteField}, required: []string{"task_id"},
 			do: func(ctx context.Context, args object) (outcome, error) {
-				return s.send(ctx, task.Document{Kind: amp.InHeartbeat}, args)
+				return s.send(ctx, tool{}, task.Document{Kind: amp.InHeartbeat}, args)
 			},
 		},
 		{
@@ -161,7 +161,7 @@ func (s *server) ack(ctx context.Context, args object) (outcome, error) {
 		}
 		body["status"], body["error"] = amp.Refused, wrong
 	}
-	return s.send(ctx, task.Document{Kind: amp.InAck, About: given[0]}, body)
+	return s.send(ctx, tool{}, task.Document{Kind: amp.InAck, About: given[0]}, body)
 }
 
 // message is a tool that sends a message whose payload the arguments are. The envelope is made here, because models get
@@ -181,7 +181,7 @@ func (s *server) message(kind amp.Type, t tool) tool {
 		if err != nil {
 			return outcome{}, err
 		}
-		return s.compose(ctx, kind, taskID, payload)
+		return s.compose(ctx, t, kind, taskID, payload)
 	}
 	return t
 }
@@ -204,8 +204,8 @@ func sayInJSON(payload object) {
 	}
 }
 
-// about is the task that a call is about, as it stands: the zero Record if there is none of that id yet. A call that
-// may begin a task need not name one.
+// about is the task that a call is about, as it stands. A call that begins a task need not name one, or names one that
+// is not there yet, which is the zero Record.
 func (s *server) about(ctx context.Context, args object, begins bool) (taskID string, r amp.Record, err error) {
 	me, err := s.party(ctx)
 	if err != nil {
@@ -219,19 +219,22 @@ func (s *server) about(ctx context.Context, args object, begins bool) (taskID st
 	if err == nil {
 		r, err = s.Tasks.Show(ctx, me, taskID, false)
 	}
-	if fault.Is(err, fault.NotFound) {
-		err = nil // the rules say so, in the form that the protocol has for it
+	switch {
+	case fault.Is(err, fault.NotFound) && begins:
+		err = nil
+	case fault.Is(err, fault.NotFound):
+		err = noTask(taskID)
 	}
 	return taskID, r, err
 }
 
 // compose puts a payload into its envelope and sends it.
-func (s *server) compose(ctx context.Context, kind amp.Type, taskID string, payload []byte) (outcome, error) {
+func (s *server) compose(ctx context.Context, t tool, kind amp.Type, taskID string, payload []byte) (outcome, error) {
 	raw, err := amp.Compose(kind, s.role, taskID, payload, 0, s.Now())
 	if err != nil {
 		return outcome{}, err
 	}
-	return s.send(ctx, task.Document{Kind: amp.InMessage, Raw: raw}, nil)
+	return s.send(ctx, t, task.Document{Kind: amp.InMessage, Raw: raw}, nil)
 }
 
 // reviewRequest asks for a review; references and counts come from the task.
@@ -249,12 +252,12 @@ func (s *server) reviewRequest(ctx context.Context, args object) (outcome, error
 		return outcome{}, fault.Wrap(err, fault.Conflict, "There is nothing to review: %s. Look at amp_context, or wait for "+
 			"the result with amp_wait.", err)
 	}
-	return s.compose(ctx, amp.TypeRequest, taskID, payload)
+	return s.compose(ctx, tool{}, amp.TypeRequest, taskID, payload)
 }
 
 // escalate tells the admin. What the task is like is filled in.
 func (s *server) escalate(ctx context.Context, args object) (outcome, error) {
-	taskID, about, err := s.about(ctx, args, false)
+	taskID, about, err := s.about(ctx, args, true) // also of a task that there is not yet
 	if err != nil {
 		return outcome{}, err
 	}
@@ -266,5 +269,5 @@ func (s *server) escalate(ctx context.Context, args object) (outcome, error) {
 	if err != nil {
 		return outcome{}, err
 	}
-	return s.compose(ctx, amp.TypeEscalation, taskID, payload)
+	return s.compose(ctx, tool{}, amp.TypeEscalation, taskID, payload)
 }

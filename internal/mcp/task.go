@@ -40,6 +40,7 @@ func (s *server) readTools() []tool {
 			},
 			output: object{
 				"tasks": list("the tasks", object{"type": "object"}), "next": text("the cursor of the next page, empty for none"),
+				"counts": object{"type": "object", "description": "how many tasks there are of each status"},
 			},
 			do: s.board,
 		},
@@ -123,9 +124,10 @@ func (s *server) board(ctx context.Context, args object) (outcome, error) {
 		return outcome{}, err
 	}
 	out := struct {
-		Tasks []shownTask `json:"tasks"`
-		Next  string      `json:"next"`
-	}{[]shownTask{}, page.Next}
+		Tasks  []shownTask      `json:"tasks"`
+		Counts map[string]int64 `json:"counts"`
+		Next   string           `json:"next"`
+	}{[]shownTask{}, page.Counts, page.Next}
 	for i := range page.Tasks {
 		out.Tasks = append(out.Tasks, showTask(&page.Tasks[i]))
 	}
@@ -157,7 +159,7 @@ func (s *server) context(ctx context.Context, args object) (outcome, error) {
 	}
 	r, err := s.Tasks.Show(ctx, me, taskID, true)
 	if fault.Is(err, fault.NotFound) {
-		err = fault.New(fault.NotFound, "There is no task %.40q. amp_tasks lists them.", taskID)
+		err = noTask(taskID)
 	}
 	if err != nil {
 		return outcome{}, err
@@ -169,6 +171,12 @@ func (s *server) context(ctx context.Context, args object) (outcome, error) {
 		Role      amp.Role `json:"your_role"`
 		Untrusted foreign  `json:"untrusted"`
 	}{showTask(&r), me.Role, foreign{Warning: notYours, Task: &r, Diff: &diff}}, err)
+}
+
+// noTask is the error about a task that there is not.
+func noTask(taskID string) error {
+	return fault.New(fault.NotFound, "There is no task %.40q. An id looks like T-2026-044; amp_tasks lists those that there are.",
+		taskID).About("task_id")
 }
 
 // shownInbox is what waits for an agent.
@@ -245,15 +253,14 @@ func (s *server) next(ctx context.Context, args object) (outcome, error) {
 		return object{"pending": true, "do": "Nothing waits for you. Call amp_next again."}, nil
 	})
 	if err == nil && refused != nil {
-		out, err = answer(refused, nil)
-		out.refused = true
+		return refuse(tool{}, refused)
 	}
 	return out, err
 }
 
 // send sends a document and says what became of it. body, if not nil, becomes the document. A
 // refusal is an answer too, marked so that the model takes it for a failure.
-func (s *server) send(ctx context.Context, d task.Document, body object) (outcome, error) {
+func (s *server) send(ctx context.Context, t tool, d task.Document, body object) (outcome, error) {
 	me, err := s.party(ctx)
 	if err != nil {
 		return outcome{}, err
@@ -267,7 +274,5 @@ func (s *server) send(ctx context.Context, d task.Document, body object) (outcom
 	if err != nil || wrong == nil {
 		return answer(taken, err)
 	}
-	out, err := answer(wrong, nil)
-	out.refused = true
-	return out, err
+	return refuse(t, wrong)
 }

@@ -53,7 +53,7 @@ func (t tool) errorText(err error) []byte {
 	return wire.ErrorText(err)
 }
 
-// read decodes the arguments, or says what is wrong with them. Only names are checked here.
+// read decodes the arguments, or says what is wrong with them. Only names, and words out of a list, are checked here.
 func (t tool) read(raw []byte) (args object, problem string) {
 	args = object{}
 	if len(raw) > 0 {
@@ -73,9 +73,17 @@ func (t tool) read(raw []byte) (args object, problem string) {
 			return nil, fmt.Sprintf("The argument %q of %s is missing. %s", name, t.name, known)
 		}
 	}
-	for name := range args {
-		if _, ok := t.fields[name]; !ok && !t.document {
+	if t.document {
+		return args, ""
+	}
+	for name, value := range args {
+		field, ok := t.fields[name].(object)
+		if !ok {
 			return nil, fmt.Sprintf("The argument %.40q of %s is not known. %s", name, t.name, known)
+		}
+		if words, ok := field["enum"].([]string); ok && !slices.Contains(words, fmt.Sprint(value)) {
+			return nil, fmt.Sprintf("The argument %q of %s should be one of %s, and is %.40q.", name, t.name,
+				strings.Join(words, ", "), fmt.Sprint(value))
 		}
 	}
 	return args, ""

@@ -153,7 +153,7 @@ func TestATaskThroughTools(t *testing.T) {
 	coordinator, executor, reviewer := b.connect("coordinator", true), b.connect("executor", false), b.connect("reviewer",
 		true)
 	wrong := b.use(coordinator, true, "amp_dispatch", `{"task_id":"T-2026-044","description":"x"}`)
-	for _, want := range []string{"AMP_E_MISSING_FIELD", "/payload/branch", "feature/timer-v2"} {
+	for _, want := range []string{"AMP_E_MISSING_FIELD", `"argument":"branch"`, "feature/timer-v2"} {
 		if !strings.Contains(wrong, want) {
 			t.Errorf("a model cannot repair it without %s: %s", want, wrong)
 		}

@@ -2,6 +2,8 @@ package amp
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -15,10 +17,11 @@ func Fill(t Type, taskID string, payload map[string]any, about Record, now time.
 			absent(subtask, "subtask_id", fmt.Sprintf("%s-S%d", taskID, i+1))
 		})
 	case TypeResult:
-		for id, s := range about.Subtasks {
-			if s.State == Executing {
-				absent(payload, "subtask_id", id)
-			}
+		// Without one that is under way the first is as good: the rules say what state it is in.
+		ids := slices.Sorted(maps.Keys(about.Subtasks))
+		at := slices.IndexFunc(ids, func(id string) bool { return about.Subtasks[id].State == Executing })
+		if len(ids) > 0 {
+			absent(payload, "subtask_id", ids[max(at, 0)])
 		}
 		absent(payload, "work_log", []any{})
 		each(payload, "work_log", func(_ int, done map[string]any) {
