@@ -28,7 +28,8 @@ var everyTool = func() map[string][]string {
 // wantTools compares the tools of a role that a client has with those that there are.
 func wantTools(t *testing.T, who, role string, got []string) {
 	t.Helper()
-	if slices.Sort(got); !slices.Equal(got, slices.Sorted(slices.Values(everyTool[role]))) {
+	slices.Sort(got)
+	if !slices.Equal(got, slices.Sorted(slices.Values(everyTool[role]))) {
 		t.Errorf("%s has as %s the tools %v", who, role, got)
 	}
 }

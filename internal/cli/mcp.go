@@ -27,10 +27,11 @@ func newMCP(a *command.App) *command.Command {
 	c := &command.Command{
 		Use: "mcp", Short: "An MCP server on standard input and output, for agents that speak MCP",
 		Long: `Speaks the Model Context Protocol on standard input and output, with tools for the
-role that the agent plays in tasks, for asking for an approval, and for mail. The
+role that the agent plays in tasks, for asking a person, and for mail. The
 server has the same tools at /mcp over HTTP; this command forwards messages to it.
 
-The key of the agent is given with --key or in SIGNALBOX_TOKEN.`,
+The key of the agent is given with --key or in SIGNALBOX_TOKEN. While the server cannot
+be reached the command stays, and answers every call with that.`,
 		Example: "  claude mcp add signalbox -e SIGNALBOX_TOKEN=rs-amp-… -- signalbox mcp",
 		Args:    command.NoArguments(),
 	}

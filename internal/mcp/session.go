@@ -78,7 +78,7 @@ func (s session) close() {
 // that takes microseconds.
 func NewHandler(o Options) *Handler {
 	h := &Handler{options: o, ended: map[string]bool{}}
-	make := func(lasting bool, how sdk.StreamableHTTPOptions) http.Handler {
+	handler := func(lasting bool, how sdk.StreamableHTTPOptions) http.Handler {
 		how.Stateless, how.DisableLocalhostProtection, how.MaxRequestBodyBytes = !lasting, o.Behind, maxBody
 		return identified(sdk.NewStreamableHTTPHandler(func(r *http.Request) *sdk.Server {
 			s := serverOf(r.Context(), o)
@@ -90,8 +90,8 @@ func NewHandler(o Options) *Handler {
 			return out
 		}, &how))
 	}
-	h.lasting = make(true, sdk.StreamableHTTPOptions{EventStore: &replay{}, SessionTimeout: sessionTimeout})
-	h.single, h.streamed = make(false, sdk.StreamableHTTPOptions{JSONResponse: true}), make(false, sdk.StreamableHTTPOptions{})
+	h.lasting = handler(true, sdk.StreamableHTTPOptions{EventStore: &replay{}, SessionTimeout: sessionTimeout})
+	h.single, h.streamed = handler(false, sdk.StreamableHTTPOptions{JSONResponse: true}), handler(false, sdk.StreamableHTTPOptions{})
 	return h
 }
 

@@ -17,8 +17,15 @@ import (
 	"signalbox/internal/testbed"
 )
 
+// reply is an answer whose body is still to be read.
+type reply struct {
+	status int
+	header http.Header
+	body   io.ReadCloser
+}
+
 // rpc makes a call of MCP with a key, in a session if it is named, and returns what answers it.
-func (b *toolbox) rpc(method, session, key, lastEvent, body string) *http.Response {
+func (b *toolbox) rpc(method, session, key, lastEvent, body string) reply {
 	b.t.Helper()
 	r, err := http.NewRequestWithContext(b.t.Context(), method, b.url+"/mcp", strings.NewReader(body))
 	if err != nil {
@@ -37,7 +44,7 @@ func (b *toolbox) rpc(method, session, key, lastEvent, body string) *http.Respon
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() { _ = res.Body.Close() })
-	return res
+	return reply{res.StatusCode, res.Header, res.Body}
 }
 
 const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",` +
@@ -47,13 +54,13 @@ const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"pro
 func (b *toolbox) begin(role string) (id string) {
 	b.t.Helper()
 	res := b.rpc("POST", "", b.keys[role], "", initialize)
-	if _, err := io.ReadAll(res.Body); err != nil || res.StatusCode != 200 {
-		b.t.Fatalf("initialize: %d %v", res.StatusCode, err)
+	if _, err := io.ReadAll(res.body); err != nil || res.status != http.StatusOK {
+		b.t.Fatalf("initialize: %d %v", res.status, err)
 	}
-	id = res.Header.Get("Mcp-Session-Id")
+	id = res.header.Get("Mcp-Session-Id")
 	if res := b.rpc("POST", id, b.keys[role], "",
-		`{"jsonrpc":"2.0","method":"notifications/initialized"}`); res.StatusCode != 202 || id == "" {
-		b.t.Fatalf("initialized: %d in the session %q", res.StatusCode, id)
+		`{"jsonrpc":"2.0","method":"notifications/initialized"}`); res.status != http.StatusAccepted || id == "" {
+		b.t.Fatalf("initialized: %d in the session %q", res.status, id)
 	}
 	return id
 }
@@ -64,15 +71,15 @@ const listCall = `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`
 func (b *toolbox) wantStatus(why string, want int, method, session, role, lastEvent, body string) {
 	b.t.Helper()
 	res := b.rpc(method, session, b.keys[role], lastEvent, body)
-	if text, _ := io.ReadAll(res.Body); res.StatusCode != want {
-		b.t.Errorf("%s: %d, want %d: %s", why, res.StatusCode, want, text)
+	if text, _ := io.ReadAll(res.body); res.status != want {
+		b.t.Errorf("%s: %d, want %d: %s", why, res.status, want, text)
 	}
 }
 
 // events reads an answer until an event holds a text, and returns the ids of the events with data or without.
-func events(t *testing.T, res *http.Response, until string) (last, data string) {
+func events(t *testing.T, res reply, until string) (last, data string) {
 	t.Helper()
-	lines := bufio.NewScanner(res.Body)
+	lines := bufio.NewScanner(res.body)
 	for lines.Scan() {
 		if id, ok := strings.CutPrefix(lines.Text(), "id: "); ok {
 			last = id
@@ -84,7 +91,7 @@ func events(t *testing.T, res *http.Response, until string) (last, data string) 
 			return last, data
 		}
 	}
-	t.Fatalf("the answer ended before %q: %d %v", until, res.StatusCode, lines.Err())
+	t.Fatalf("the answer ended before %q: %d %v", until, res.status, lines.Err())
 	return "", ""
 }
 
@@ -96,12 +103,12 @@ func TestAnAnswerIsResumed(t *testing.T) {
 	res := b.rpc("POST", session, b.keys["executor"], "",
 		`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"amp_wait","arguments":{"wait_seconds":55}}}`)
 	last, _ := events(t, res, "id: ")
-	_ = res.Body.Close()
+	_ = res.body.Close()
 	b.want(202, request{call: "POST /amp/messages", token: b.keys["coordinator"], body: taskDispatch})
 	// The server may not have noticed yet that the first connection has gone.
 	testbed.Until(t, "the stream to be free", func() bool {
 		res = b.rpc("GET", session, b.keys["executor"], last, "")
-		return res.StatusCode != http.StatusConflict
+		return res.status != http.StatusConflict
 	})
 	if _, data := events(t, res, "data: {"); !strings.Contains(data, `"id":7`) ||
 		!strings.Contains(data, "task_dispatch-T-2026-044-") {
@@ -167,7 +174,9 @@ func TestALongWaitSaysSo(t *testing.T) {
 			t.Errorf("%s: %s", name, text)
 		}
 		cancel()
-		testbed.Receive(t, "the call to end", over)
+		if err := testbed.Receive(t, "the call to end", over); err == nil {
+			t.Errorf("%s: a call that was cancelled has an answer", name)
+		}
 	}
 	res := b.rpc("POST", "", b.keys["executor"], "", `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"amp_wait",`+
 		`"arguments":{"wait_seconds":55},"_meta":{"progressToken":5}}}`)

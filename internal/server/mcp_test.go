@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-
 	"os"
-
 	"path/filepath"
 	"slices"
 	"strings"
