@@ -175,8 +175,11 @@ func TestTheStoryOfTasksThroughMCP(t *testing.T) {
 	result := func() map[string]any {
 		return about(map[string]any{
 			"completion_status": "complete", "commit_hash": gitIn(t, repo, "rev-parse", "HEAD"),
-			"diff_summary":    map[string]any{"files_changed": []string{"shipping.py"}, "lines_added": 1, "lines_removed": 1},
-			"self_assessment": map[string]any{"criteria_met": []string{"yes", "unverified"}, "notes": []string{"214 tests pass", "No test covers exactly 1,000 EUR"}},
+			"diff_summary": map[string]any{"files_changed": []string{"shipping.py"}, "lines_added": 1, "lines_removed": 1},
+			"self_assessment": map[string]any{
+				"criteria_met": []string{"yes", "unverified"},
+				"notes":        []string{"214 tests pass", "No test covers exactly 1,000 EUR"},
+			},
 		})
 	}
 	kay.use("amp_result", result(), "reported")
@@ -193,7 +196,9 @@ func TestTheStoryOfTasksThroughMCP(t *testing.T) {
 	}
 	rex.use("amp_verdict", about(map[string]any{
 		"decision": "rejected", "confidence": 0.95, "criteria_results": judged("no", "shipping.py:2 has >= where > is meant"),
-		"issues": []any{map[string]any{"severity": "major", "file": "shipping.py", "line": 2, "description": "1,000 EUR ships free"}},
+		"issues": []any{map[string]any{
+			"severity": "major", "file": "shipping.py", "line": 2, "description": "1,000 EUR ships free",
+		}},
 	}), "verdict_reported")
 
 	ada.use("amp_next", nil, "1,000 EUR ships free", `"rework"`)
@@ -203,10 +208,14 @@ func TestTheStoryOfTasksThroughMCP(t *testing.T) {
 		return again
 	}(), "accepted")
 	kay.use("amp_next", nil, "exactly 1,000 EUR does not")
-	kay.use("amp_escalate", about(map[string]any{"description": "The terms say: from 1,000 EUR. Who is right?", "escalation_type": "conflict"}), "suspended")
+	kay.use("amp_escalate", about(map[string]any{
+		"description": "The terms say: from 1,000 EUR. Who is right?", "escalation_type": "conflict",
+	}), "suspended")
 	mustRun(t, dir, "gates", "approve", p.pending(t), "--note", "The plan is right.")
 	kay.use("amp_context", about(nil), "The plan is right.")
-	kay.says <- turn{tool: "mcp__signalbox__ask_operator", input: map[string]any{"question": "May I add a test?", "task_id": task}}
+	kay.says <- turn{
+		tool: "mcp__signalbox__ask_operator", input: about(map[string]any{"question": "May I add a test?"}),
+	}
 	mustRun(t, dir, "gates", "approve", p.pending(t), "--note", "Please do.")
 	if said := kay.hear(); !strings.Contains(said, "approved") || !strings.Contains(said, "Please do.") {
 		t.Fatalf("a question to a person: %s", said)
@@ -228,7 +237,8 @@ func TestTheStoryOfTasksThroughMCP(t *testing.T) {
 	}
 }
 
-// TestClaudeCodeOffersEveryTool looks at what both versions of Claude Code ask their model, for who is not in the story.
+// TestClaudeCodeOffersEveryTool looks at what both versions of Claude Code ask their model, for who is not in the
+// story.
 func TestClaudeCodeOffersEveryTool(t *testing.T) {
 	t.Parallel()
 	p, keys := taskTeam(t)
@@ -252,8 +262,8 @@ type step struct {
 	Args map[string]any `json:"args,omitempty"`
 }
 
-// everyStep uses every tool once at least, with the arguments that a tool must have. $msg is the message that was listed
-// last.
+// everyStep uses every tool once at least, with the arguments that a tool must have. $msg is the message that was
+// listed last.
 var everyStep = func() []step {
 	type object = map[string]any
 	about := func(more object) object {
@@ -270,21 +280,29 @@ var everyStep = func() []step {
 			"subtasks":            []object{{"description": "Do it", "estimated_lines": 10}},
 			"acceptance_criteria": []string{"All tests pass"},
 		})},
-		{e, "amp_wait", nil}, {e, "amp_inbox", nil}, {e, "amp_next", nil}, {e, "amp_heartbeat", about(nil)},
+		{e, "amp_wait", nil},
+		{e, "amp_inbox", nil},
+		{e, "amp_next", nil},
+		{e, "amp_heartbeat", about(nil)},
 		{e, "amp_result", about(object{
 			"completion_status": "complete",
 			"diff_summary":      object{"files_changed": []string{"a.go"}, "lines_added": 1, "lines_removed": 0},
 			"self_assessment":   object{"criteria_met": []any{true}},
 		})},
-		{c, "amp_tasks", nil}, {c, "amp_next", nil}, {c, "amp_review_request", about(nil)},
-		{r, "amp_context", about(nil)}, {r, "amp_next", nil},
+		{c, "amp_tasks", nil},
+		{c, "amp_next", nil},
+		{c, "amp_review_request", about(nil)},
+		{r, "amp_context", about(nil)},
+		{r, "amp_next", nil},
 		{r, "amp_escalate", about(object{"description": "Odd", "severity": "info"})},
 		{r, "amp_verdict", about(object{
 			"decision": "approved", "confidence": 0.95, "criteria_results": []object{{"passed": true, "evidence": "CI"}},
 		})},
-		{c, "amp_wait", nil}, {c, "amp_ack", object{"msg_id": "$msg"}},
+		{c, "amp_wait", nil},
+		{c, "amp_ack", object{"msg_id": "$msg"}},
 		{"none", "mail_send", object{"to": "reviewer-one", "subject": "Hello", "message": "How are you?"}},
-		{r, "mail_inbox", nil}, {r, "mail_ack", object{"ids": []string{"$msg"}}},
+		{r, "mail_inbox", nil},
+		{r, "mail_ack", object{"ids": []string{"$msg"}}},
 		{"none", "ask_operator", object{"question": "May I go home?", "wait_seconds": 0}},
 		{"none", "request_approval", object{
 			"run_id": "r", "request_id": "1", "summary": "It is done", "proposed_action": "Send it", "wait_seconds": 0,
@@ -299,15 +317,17 @@ func TestEverySDKUsesEveryTool(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	modules, python := filepath.Join(cache, "signalbox-test-mcp"), filepath.Join(cache, "signalbox-test-mcp-python", "bin", "python3")
+	modules := filepath.Join(cache, "signalbox-test-mcp")
+	python := filepath.Join(cache, "signalbox-test-mcp-python", "bin", "python3")
+	scoped := modules + "/node_modules/@modelcontextprotocol/"
 	for name, c := range map[string]struct {
 		installed string
 		command   []string
 		major     int
 	}{
 		"Python 2":     {python, []string{python, "testdata/mcp/client.py"}, 0},
-		"TypeScript 1": {modules + "/node_modules/@modelcontextprotocol/sdk", []string{"node", "testdata/mcp/client.mjs"}, 1},
-		"TypeScript 2": {modules + "/node_modules/@modelcontextprotocol/client", []string{"node", "testdata/mcp/client.mjs"}, 2},
+		"TypeScript 1": {scoped + "sdk", []string{"node", "testdata/mcp/client.mjs"}, 1},
+		"TypeScript 2": {scoped + "client", []string{"node", "testdata/mcp/client.mjs"}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

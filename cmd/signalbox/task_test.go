@@ -337,6 +337,14 @@ func TestToolsOnStandardInputAndOutput(t *testing.T) {
 		!strings.Contains(out, "cannot be reached") {
 		t.Errorf("with a server that is away: %d %s", code, out)
 	}
+	// A client hears it in the protocol: what the command writes elsewhere it does not show.
+	away := exec.CommandContext(t.Context(), binary, "mcp", "--key", stranger, "--server", "http://127.0.0.1:1")
+	away.Env = cleanEnv()
+	if _, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(),
+		&mcp.CommandTransport{Command: away}, nil); err == nil ||
+		!strings.Contains(err.Error(), "Signalbox at http://127.0.0.1:1 cannot be reached") {
+		t.Errorf("a client of a server that is away hears %v", err)
+	}
 	if code, out := run(t, p.dir, "mcp"); code != 2 || !strings.Contains(out, "SIGNALBOX_TOKEN") {
 		t.Errorf("without a key: %d %s", code, out)
 	}

@@ -71,7 +71,8 @@ func (s *server) askOperator(ctx context.Context, args object) (outcome, error) 
 	question, gateID := given[0], given[3]
 	if (question == "") == (gateID == "") {
 		return outcome{}, fault.New(fault.InvalidPayload,
-			"Give either a question, to ask it, or the gate_id of one that is pending, to wait for its answer.").About("question")
+			"Give either a question, to ask it, or the gate_id of one that is pending, to wait for its answer.",
+		).About("question")
 	}
 	if gateID != "" {
 		return answer(s.Signals.Await(ctx, s.who, gateID, wait))

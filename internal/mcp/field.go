@@ -55,9 +55,9 @@ func list(about string, of object) object {
 
 // group is an object with these fields, of which some must be there.
 func group(about string, fields object, required ...string) object {
-	out := object{"type": "object", "properties": fields, "required": slices.Clone(required), "additionalProperties": false}
-	if len(required) == 0 {
-		delete(out, "required")
+	out := object{"type": "object", "properties": fields, "additionalProperties": false}
+	if len(required) > 0 {
+		out["required"] = slices.Clone(required)
 	}
 	if about != "" {
 		out["description"] = about

@@ -109,8 +109,8 @@ func (s *server) call(name string) sdk.ToolHandler {
 				return now.handle(ctx, request, t, req), nil
 			}
 		}
-		return result([]byte("Your role has changed, and has no "+name+" any more. Connect again, for the tools that it has."),
-			true), nil
+		return result([]byte("Your role has changed, and has no "+name+" any more. Connect again, for the tools that "+
+			"it has."), true), nil
 	}
 }
 
@@ -178,8 +178,8 @@ func reportProgress(ctx context.Context, req *sdk.CallToolRequest) (end func()) 
 	return func() { cancel(); running.Wait() }
 }
 
-// claimsIn is what a call of a tool says of itself in _meta. What is there and is no text proves nothing, and is refused
-// like a token that is none.
+// claimsIn is what a call of a tool says of itself in _meta. What is there and is no text proves nothing, and is
+// refused like a token that is none.
 func claimsIn(meta sdk.Meta) (c behalf.Named) {
 	c.User, _ = meta["user"].(string)
 	c.Workspace, _ = meta["workspace"].(string)

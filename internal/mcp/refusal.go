@@ -8,8 +8,8 @@ import (
 	"signalbox/internal/task/amp"
 )
 
-// refused is why a document was not accepted, for the model that gave the arguments: in terms of those, and without what
-// only the error log needs.
+// refused is why a document was not accepted, for the model that gave the arguments: in terms of those, and without
+// what only the error log needs.
 type refused struct {
 	Status  string    `json:"status"` // refused, or waits_for_approval
 	Message string    `json:"message"`
@@ -29,12 +29,12 @@ type problem struct {
 	Example  any      `json:"example,omitempty"`
 }
 
-// refuse is the outcome of a document that was refused. A plan that waits for a person is no failure: a model would send
-// it again.
+// refuse is the outcome of a document that was refused. A plan that waits for a person is no failure: a model would
+// send it again.
 func refuse(t tool, wrong *task.ErrorRecord) (outcome, error) {
 	out := refused{
-		Status: "refused", Message: "Nothing was changed. errors say why; call the tool again when that is mended.", TaskID: wrong.TaskID,
-		Errors: []problem{}, Gate: wrong.Gate, Raised: wrong.Escalation,
+		Status: "refused", Message: "Nothing was changed. errors say why; call the tool again when that is mended.",
+		TaskID: wrong.TaskID, Errors: []problem{}, Gate: wrong.Gate, Raised: wrong.Escalation,
 	}
 	kept := false
 	for _, p := range wrong.Errors {
@@ -47,8 +47,8 @@ func refuse(t tool, wrong *task.ErrorRecord) (outcome, error) {
 	}
 	if kept {
 		out.Status, out.MsgID = "waits_for_approval", wrong.MsgID
-		out.Message = "A person has to approve this plan first. The dispatch is kept and goes out by itself: do not send it " +
-			"again. Wait for the decision with amp_wait."
+		out.Message = "A person has to approve this plan first. The dispatch is kept and goes out by itself: do not send " +
+			"it again. Wait for the decision with amp_wait."
 	}
 	result, err := answer(out, nil)
 	result.refused = !kept

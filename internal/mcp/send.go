@@ -65,15 +65,16 @@ func (s *server) sendTools() []tool {
 			name: "amp_review_request", about: "Ask the reviewer to judge a complete result.", roles: c,
 			fields: object{
 				"task_id": taskField, "notes": text("what the reviewer should look at"),
-				"subtask_id":   text("the subtask, such as T-2026-044-S1; the one that waits when absent"),
-				"diff_url":     text("where the diff is: an http(s) address or an absolute path; the repository when absent"),
-				"review_scope": oneOf("incremental looks only at what changed since the last verdict; full when absent", "full", "incremental"),
+				"subtask_id": text("the subtask, such as T-2026-044-S1; the one that waits when absent"),
+				"diff_url":   text("where the diff is: an http(s) address or an absolute path; the repository when absent"),
+				"review_scope": oneOf("incremental looks only at what changed since the last verdict; full when absent",
+					"full", "incremental"),
 			},
 			required: []string{"task_id"}, do: s.reviewRequest,
 		},
 		s.message(amp.TypeVerdict, tool{
-			name: "amp_verdict", about: "Decide the open review, criterion by criterion. rejected needs at least one critical or " +
-				"major issue, approved_with_fix the fixes that you have committed.",
+			name: "amp_verdict", about: "Decide the open review, criterion by criterion. rejected needs at least one critical " +
+				"or major issue, approved_with_fix the fixes that you have committed.",
 			roles: r, fields: verdictFields,
 			required: []string{"task_id", "decision", "criteria_results", "confidence"},
 		}),
@@ -116,7 +117,8 @@ var (
 		"commit_hash": text("the commit with the work, as git rev-parse HEAD prints it"),
 		"blockers":    list("what keeps the work from being complete", text("one thing")),
 		"work_log": list("what you did", group("one step", object{
-			"action": text("such as edit, test or commit"), "detail": text("what exactly"), "file": text("the file, if it was about one"),
+			"action": text("such as edit, test or commit"), "detail": text("what exactly"),
+			"file":      text("the file, if it was about one"),
 			"timestamp": text("when, such as 2026-03-06T10:02:00Z; now when absent"),
 		}, "action")),
 	}

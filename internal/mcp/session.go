@@ -91,7 +91,8 @@ func NewHandler(o Options) *Handler {
 		}, &how))
 	}
 	h.lasting = handler(true, sdk.StreamableHTTPOptions{EventStore: &replay{}, SessionTimeout: sessionTimeout})
-	h.single, h.streamed = handler(false, sdk.StreamableHTTPOptions{JSONResponse: true}), handler(false, sdk.StreamableHTTPOptions{})
+	h.single = handler(false, sdk.StreamableHTTPOptions{JSONResponse: true})
+	h.streamed = handler(false, sdk.StreamableHTTPOptions{})
 	return h
 }
 

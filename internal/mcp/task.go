@@ -32,7 +32,8 @@ var (
 func (s *server) readTools() []tool {
 	return []tool{
 		{
-			name: "amp_tasks", about: "List the tasks of your workspace, those that changed last first, with what each waits for.",
+			name: "amp_tasks", about: "List the tasks of your workspace, those that changed last first, with what each " +
+				"waits for.",
 			roles: amp.AgentRoles, reads: true,
 			fields: object{
 				"status": text("only tasks of this status, such as executing, reviewing, suspended or completed"),
@@ -45,8 +46,8 @@ func (s *server) readTools() []tool {
 			do: s.board,
 		},
 		{
-			name: "amp_wait", about: "Wait until it is your turn: until a message waits for you, or while you hold a task in which " +
-				"you have to act. Says which messages and tasks, without their contents. pending means that nothing came: call " +
+			name: "amp_wait", about: "Wait until it is your turn: until a message waits for you, or while you hold a task in " +
+				"which you have to act. Says which messages and tasks, without their contents. pending means that nothing came: call " +
 				"it again. Then take the work with amp_next.",
 			roles: amp.AgentRoles, reads: true, waits: true, fields: object{"wait_seconds": waitField},
 			output: object{
@@ -60,8 +61,8 @@ func (s *server) readTools() []tool {
 			},
 		},
 		{
-			name: "amp_next", about: "Take the next work: acknowledges the oldest message that waits for you, which claims its " +
-				"task, and returns the message. Of several agents of your role one gets it. pending means that nothing came: " +
+			name: "amp_next", about: "Take the next work: acknowledges the oldest message that waits for you, which claims " +
+				"its task, and returns the message. Of several agents of your role one gets it. pending means that nothing came: " +
 				"call it again.",
 			roles: amp.AgentRoles, waits: true, fields: object{"wait_seconds": waitField},
 			output: object{
@@ -175,8 +176,8 @@ func (s *server) context(ctx context.Context, args object) (outcome, error) {
 
 // noTask is the error about a task that there is not.
 func noTask(taskID string) error {
-	return fault.New(fault.NotFound, "There is no task %.40q. An id looks like T-2026-044; amp_tasks lists those that there are.",
-		taskID).About("task_id")
+	return fault.New(fault.NotFound,
+		"There is no task %.40q. An id looks like T-2026-044; amp_tasks lists those that there are.", taskID).About("task_id")
 }
 
 // shownInbox is what waits for an agent.
@@ -208,11 +209,12 @@ func (s *server) inbox(ctx context.Context, args object) (outcome, error) {
 
 // thenDo is what a message asks of who has taken it.
 var thenDo = map[amp.Type]string{
-	amp.TypeDispatch: "As executor: do the work on the branch and nowhere else, call amp_heartbeat at least every 30 minutes, " +
-		"and report with amp_result. As coordinator: plan it, and give it on with amp_dispatch.",
+	amp.TypeDispatch: "As executor: do the work on the branch and nowhere else, call amp_heartbeat at least every 30 " +
+		"minutes, and report with amp_result. As coordinator: plan it, and give it on with amp_dispatch.",
 	amp.TypeRequest: "Read the task and its diff with amp_context, check each criterion, and decide with amp_verdict.",
 	amp.TypeResult:  "Read it. If it is complete ask for a review with amp_review_request, else send amp_dispatch again.",
-	amp.TypeVerdict: "If it is rejected send amp_dispatch again with what has to change; if it is approved nothing is left to do.",
+	amp.TypeVerdict: "If it is rejected send amp_dispatch again with what has to change; if it is approved nothing is left " +
+		"to do.",
 }
 
 // taken is a message that was claimed, and what became of the task by that.

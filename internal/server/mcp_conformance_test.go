@@ -42,7 +42,7 @@ var needFixtures = map[string]string{
 	"tools-call-sampling":          "the tool test_sampling",
 	"tools-call-simple-text":       "the tool test_simple_text",
 	"tools-call-with-logging":      "the tool test_tool_with_logging",
-	"tools-call-with-progress":     "the tool test_tool_with_progress; TestALongWaitSaysSo does the same with a tool of ours",
+	"tools-call-with-progress":     "the tool test_tool_with_progress; TestALongWaitSaysSo does the same with ours",
 }
 
 // TestMCPConformance runs the public conformance suite of MCP against /mcp. One that passes although it is listed

@@ -80,7 +80,8 @@ func (s *Tasks) turns(ctx context.Context, p Party, limit int) ([]TurnTask, erro
 func (s *Tasks) NextID(ctx context.Context, p Party) (string, error) {
 	year := s.core.Now().UTC().Year()
 	last, err := store.All(s.core.DB.Reading(ctx), func(scan store.Scan) (id string, err error) { return id, scan(&id) },
-		"SELECT task_id FROM task WHERE workspace = $1 AND task_id LIKE $2 ORDER BY length(task_id) DESC, task_id DESC LIMIT 1",
+		"SELECT task_id FROM task WHERE workspace = $1 AND task_id LIKE $2 "+
+			"ORDER BY length(task_id) DESC, task_id DESC LIMIT 1",
 		p.Workspace, fmt.Sprintf("T-%d-%%", year))
 	number := 0
 	if len(last) > 0 {

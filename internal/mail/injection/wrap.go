@@ -15,7 +15,8 @@ type Foreign struct {
 
 // wrapper finds tags in a text that would end our wrapper or open one of their own, also with characters between the
 // letters that nobody sees, and with what only looks like the sign that begins a tag.
-var wrapper = regexp.MustCompile(`(?i)[<\x{FF1C}\x{FE64}\x{2039}\x{3008}\x{27E8}]([\s\p{Cf}]*[/\x{FF0F}\x{2215}\x{2044}]?[\s\p{Cf}]*` +
+var wrapper = regexp.MustCompile(`(?i)[<\x{FF1C}\x{FE64}\x{2039}\x{3008}\x{27E8}]` +
+	`([\s\p{Cf}]*[/\x{FF0F}\x{2215}\x{2044}]?[\s\p{Cf}]*` +
 	strings.Join(strings.Split("external", ""), `\p{Cf}*`) + `\p{Cf}*\p{Pd}\p{Cf}*` +
 	strings.Join(strings.Split("content", ""), `\p{Cf}*`) + `)`)
 
