@@ -60,7 +60,9 @@ func startMCPAgent(t *testing.T, p *process, program, role, key string, overHTTP
 		writeFile(t, string(config)), "--dangerously-skip-permissions", "-p", "Do your part.")
 	cmd.Dir = t.TempDir()
 	cmd.Env = append(cleanEnv(), "HOME="+t.TempDir(), "ANTHROPIC_BASE_URL="+a.url, "ANTHROPIC_API_KEY=sk-ant-none",
-		"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "IS_SANDBOX=1", "NO_PROXY=*", "ENABLE_TOOL_SEARCH=false")
+		"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "IS_SANDBOX=1", "NO_PROXY=*", "ENABLE_TOOL_SEARCH=false",
+		// It would begin without the tools of a server that takes long, as on a busy machine.
+		"MCP_CONNECTION_NONBLOCKING=0", "MCP_CONNECT_TIMEOUT_MS=60000", "MCP_TIMEOUT=60000")
 	runLogged(t, cmd)
 	return a
 }
