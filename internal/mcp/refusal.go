@@ -33,7 +33,7 @@ type problem struct {
 // send it again.
 func refuse(t tool, wrong *task.ErrorRecord) (outcome, error) {
 	out := refused{
-		Status: "refused", Message: "Nothing was changed. errors say why; call the tool again when that is mended.",
+		Status: "refused", Message: "It was not accepted. errors say why; call the tool again when that is mended.",
 		TaskID: wrong.TaskID, Errors: []problem{}, Gate: wrong.Gate, Raised: wrong.Escalation,
 	}
 	kept := false
