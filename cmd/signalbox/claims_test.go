@@ -51,7 +51,7 @@ func startFleet(t *testing.T) *fleet {
 	configure(t, data, "clock: {movable: true}\ntasks: {plan_approval: false}\n")
 	f.p = up(t, data, "--listen", f.address)
 	testbed.Write(t, filepath.Join(f.dir, "result.json"), resultPayload)
-	coordinator := f.p.addAgent("coordinator", "coordinator")
+	coordinator := f.p.agent(t, "coordinator", `"role":"coordinator"`)
 	for i := range fleetTasks {
 		id := fmt.Sprintf("T-2026-%03d", 100+i)
 		payload := strings.ReplaceAll(dispatchPayload, "T-2026-044", id)
@@ -64,7 +64,7 @@ func startFleet(t *testing.T) *fleet {
 		}
 	}
 	for i := range fleetAgents {
-		f.keys = append(f.keys, f.p.addAgent(fmt.Sprint("worker-", i), "executor"))
+		f.keys = append(f.keys, f.p.agent(t, fmt.Sprint("worker-", i), `"role":"executor"`))
 	}
 	return f
 }

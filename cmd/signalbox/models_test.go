@@ -32,6 +32,8 @@ type model struct {
 	heard chan string // what the CLI has said since the model's last turn, as JSON
 	says  chan turn
 	turns atomic.Int64
+	// request is the last call in which the model may call tools, whole.
+	request atomic.Pointer[[]byte]
 }
 
 // api is how CLIs talk with the models of one provider.
@@ -79,6 +81,7 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer := turn{text: "It is done."} // to a question beside the conversation, such as for a title
 	if tools {
 		text, _ := json.Marshal(said)
+		m.request.Store(&body)
 		select {
 		case m.heard <- string(text):
 		case <-r.Context().Done():

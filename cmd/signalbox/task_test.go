@@ -81,23 +81,30 @@ func (o onlyScenarios) Glob(pattern string) ([]string, error) {
 // taskTeam is a server with an agent for each role, and the keys of the agents.
 func taskTeam(t *testing.T) (p *process, keys map[string]string) {
 	t.Helper()
-	p, keys = up(t, t.TempDir()), map[string]string{}
-	for _, role := range []string{"coordinator", "executor", "reviewer"} {
-		keys[role] = p.addAgent(role+"-one", role)
-	}
-	return p, keys
+	p = up(t, t.TempDir())
+	return p, p.team(t)
 }
 
-// addAgent adds an agent that plays a role in tasks, and returns its key.
-func (p *process) addAgent(name, role string) string {
-	p.t.Helper()
-	status, answer, err := p.call("POST", "/ops/agents", `{"name":"`+name+`","labels":{"role":"`+role+`"}}`)
+// team adds an agent for each role, and returns their keys.
+func (p *process) team(t *testing.T) map[string]string {
+	t.Helper()
+	keys := map[string]string{}
+	for _, role := range []string{"coordinator", "executor", "reviewer"} {
+		keys[role] = p.agent(t, role+"-one", `"role":"`+role+`"`)
+	}
+	return keys
+}
+
+// agent adds an agent with labels, and returns its key.
+func (p *process) agent(t *testing.T, name, labels string) string {
+	t.Helper()
+	status, answer, err := p.call("POST", "/ops/agents", `{"name":"`+name+`","labels":{`+labels+`}}`)
 	var made struct{ Keys map[string]string }
 	if err == nil {
 		err = json.Unmarshal([]byte(answer), &made)
 	}
 	if err != nil || status != 201 {
-		p.t.Fatalf("%d %s %v", status, answer, err)
+		t.Fatalf("%d %s %v", status, answer, err)
 	}
 	return made.Keys["signal"]
 }
@@ -391,6 +398,14 @@ func TestToolsOnStandardInputAndOutput(t *testing.T) {
 	if code, out := run(t, p.dir, "mcp", "--key", keys["executor"], "--server", "http://127.0.0.1:1"); code == 0 ||
 		!strings.Contains(out, "cannot be reached") {
 		t.Errorf("with a server that is away: %d %s", code, out)
+	}
+	// A client hears it in the protocol: what the command writes elsewhere it does not show.
+	away := exec.CommandContext(t.Context(), binary, "mcp", "--key", stranger, "--server", "http://127.0.0.1:1")
+	away.Env = cleanEnv()
+	if _, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(),
+		&mcp.CommandTransport{Command: away}, nil); err == nil ||
+		!strings.Contains(err.Error(), "Signalbox at http://127.0.0.1:1 cannot be reached") {
+		t.Errorf("a client of a server that is away hears %v", err)
 	}
 	if code, out := run(t, p.dir, "mcp"); code != 2 || !strings.Contains(out, "SIGNALBOX_TOKEN") {
 		t.Errorf("without a key: %d %s", code, out)

@@ -1,12 +1,14 @@
 package cli
 
 import (
+	"cmp"
 	"io"
 	"os"
 	"strings"
 
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
+	"signalbox/internal/fault"
 	"signalbox/internal/mcp"
 	"signalbox/internal/task"
 )
@@ -25,10 +27,11 @@ func newMCP(a *command.App) *command.Command {
 	c := &command.Command{
 		Use: "mcp", Short: "An MCP server on standard input and output, for agents that speak MCP",
 		Long: `Speaks the Model Context Protocol on standard input and output, with tools for the
-role that the agent plays in tasks, for asking for an approval, and for mail. The
+role that the agent plays in tasks, for asking a person, and for mail. The
 server has the same tools at /mcp over HTTP; this command forwards messages to it.
 
-The key of the agent is given with --key or in SIGNALBOX_TOKEN.`,
+The key of the agent is given with --key or in SIGNALBOX_TOKEN. While the server cannot
+be reached the command stays, and answers every call with that.`,
 		Example: "  claude mcp add signalbox -e SIGNALBOX_TOKEN=rs-amp-… -- signalbox mcp",
 		Args:    command.NoArguments(),
 	}
@@ -46,12 +49,14 @@ The key of the agent is given with --key or in SIGNALBOX_TOKEN.`,
 		if err != nil {
 			return err
 		}
-		// Check server and key before the first message. Afterwards an MCP client shows at most
-		// that a tool failed, and not why.
-		if err := (&api.Client{Base: base, Token: *key}).Call(c.Context(), api.Get("/amp/me"), &task.Me{}); err != nil {
-			return err
+		// Check server and key before the first message, and say what is wrong: to a person who tries the command. An MCP
+		// client shows nothing of that, so every message of it is answered with the same.
+		err = (&api.Client{Base: base, Token: *key}).Call(c.Context(), api.Get("/amp/me"), &task.Me{})
+		if err != nil {
+			a.Err.Print("%s", fault.From(err).Message)
 		}
-		return mcp.Bridge(c.Context(), base, *key, io.NopCloser(a.In), nopWriteCloser{a.Out.Exactly()})
+		broken := mcp.Bridge(c.Context(), base, *key, io.NopCloser(a.In), nopWriteCloser{a.Out.Exactly()})
+		return cmp.Or(broken, err)
 	}
 	return c
 }

@@ -30,7 +30,7 @@ func Bridge(ctx context.Context, base, key string, in io.ReadCloser, out io.Writ
 	}
 	b := &bridge{client: near, calls: map[jsonrpc.ID]context.CancelFunc{}}
 	client := &http.Client{
-		Transport: &carrier{key: key, agreed: &b.agreed},
+		Transport: &carrier{base: base, key: key, agreed: &b.agreed},
 		// A redirect would carry the key to another server.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
@@ -158,7 +158,14 @@ func (b *bridge) send(ctx context.Context, req *jsonrpc.Request) (jsonrpc.Messag
 	if err := far.Write(ctx, req); err != nil || !req.IsCall() {
 		return nil, err
 	}
-	return far.Read(ctx)
+	for {
+		msg, err := far.Read(ctx)
+		if note, ok := msg.(*jsonrpc.Request); err == nil && ok {
+			_ = b.client.Write(ctx, note) // that the call still waits
+			continue
+		}
+		return msg, err
+	}
 }
 
 // version is the MCP version that client and server have agreed on. Later requests must carry it
@@ -194,9 +201,12 @@ func (v *version) get() string {
 // carrier is the HTTP transport to the server. It adds key and version to each request, and turns
 // error answers in our form into errors that say what is wrong.
 type carrier struct {
-	key    string
-	agreed *version
+	base, key string
+	agreed    *version
 }
+
+// unreachable is the code of an error that no server has answered with. Only its text is seen.
+const unreachable fault.Code = "unreachable"
 
 // versionHeader is the header that MCP demands after initialize.
 const versionHeader = "Mcp-Protocol-Version"
@@ -210,6 +220,10 @@ func (c *carrier) RoundTrip(r *http.Request) (*http.Response, error) {
 		r.Header.Set(versionHeader, known)
 	}
 	res, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil && r.Context().Err() == nil {
+		return nil, fault.Wrap(err, unreachable, "Signalbox at %s cannot be reached, so nothing was done: %v. "+
+			"Try again in a minute; if that does not help, a person has to start it with `signalbox up`.", c.base, err)
+	}
 	if err != nil || res.StatusCode < http.StatusBadRequest {
 		return res, err
 	}

@@ -4,8 +4,7 @@ import (
 	"context"
 	"time"
 
-	"signalbox/internal/gate"
-	"signalbox/internal/signal"
+	"signalbox/internal/fault"
 	"signalbox/internal/task"
 	"signalbox/internal/task/amp"
 	"signalbox/internal/wire"
@@ -17,81 +16,77 @@ const (
 	longestWait = 55 * time.Second
 	// inboxRows is how many messages one call returns: more would fill a model's context.
 	inboxRows = 20
+	// boardRows is how many tasks one call lists.
+	boardRows = 50
 )
 
 // Fields that several tools take.
 var (
-	taskField = object{
-		"type": "string", "pattern": "^T-[0-9]{4}-[0-9]{3,6}$",
-		"description": "the task, such as T-2026-044",
-	}
-	noteField = object{"type": "string", "description": "what the others should know"}
-	genField  = object{"type": "integer", "description": "the generation of your lease on the task, as amp_ack told you"}
+	taskField = text("the task, such as T-2026-044; amp_tasks lists them")
+	noteField = text("what the others should know, such as how far you are")
+	waitField = seconds(55, "how long to wait if there is nothing yet, in seconds; 55 when absent, 0 not to wait")
 )
 
-// taskTools are the tools for tasks. An agent sees those of its role. The descriptions are
-// prompts: they tell a model when to call a tool, and what a refusal or "pending" asks of it.
-func (s *server) taskTools() []tool {
-	c, e, r := amp.Coordinator, amp.Executor, amp.Reviewer
+// readTools are the tools by which an agent finds out what it has to do. An agent sees those of its role. The
+// descriptions are prompts: they tell a model when to call a tool, and what a refusal or "pending" asks of it.
+func (s *server) readTools() []tool {
 	return []tool{
 		{
-			name: "amp_inbox", about: "The messages that wait for you and are not acknowledged. Waits up to 55 seconds for " +
-				"one; pending means that none came, so call it again. Reading is not acknowledging.",
+			name: "amp_tasks", about: "List the tasks of your workspace, those that changed last first, with what each " +
+				"waits for.",
 			roles: amp.AgentRoles, reads: true,
 			fields: object{
-				"wait_seconds": object{"type": "integer", "minimum": 0, "maximum": 55},
-				"after": object{
-					"type": "integer", "minimum": 0,
-					"description": "everything after this entry, acknowledged or not",
-				},
+				"status": text("only tasks of this status, such as executing, reviewing, suspended or completed"),
+				"cursor": text("the next of the call before, for the tasks after those"),
+			},
+			output: object{
+				"tasks": list("the tasks", object{"type": "object"}), "next": text("the cursor of the next page, empty for none"),
+				"counts": object{"type": "object", "description": "how many tasks there are of each status"},
+			},
+			do: s.board,
+		},
+		{
+			name: "amp_wait", about: "Wait until it is your turn: until a message waits for you, or while you hold a task in " +
+				"which you have to act. Says which messages and tasks, without their contents. pending means that nothing came: call " +
+				"it again. Then take the work with amp_next.",
+			roles: amp.AgentRoles, reads: true, waits: true, fields: object{"wait_seconds": waitField},
+			output: object{
+				"your_turn": object{"type": "boolean"}, "messages": list("", object{"type": "object"}),
+				"tasks": list("", object{"type": "object"}), "pending": object{"type": "boolean"},
+			},
+			do: func(ctx context.Context, args object) (outcome, error) {
+				return s.waiting(ctx, args, longestWait, func(me task.Party, wait time.Duration) (any, error) {
+					return s.Tasks.AwaitTurn(ctx, me, inboxRows, wait)
+				})
+			},
+		},
+		{
+			name: "amp_next", about: "Take the next work: acknowledges the oldest message that waits for you, which claims " +
+				"its task, and returns the message. Of several agents of your role one gets it. pending means that nothing came: " +
+				"call it again.",
+			roles: amp.AgentRoles, waits: true, fields: object{"wait_seconds": waitField},
+			output: object{
+				"taken": object{"type": "object"}, "pending": object{"type": "boolean"}, "do": text("what to do next"),
+			},
+			do: s.next,
+		},
+		{
+			name: "amp_inbox", about: "The messages that wait for you and are not acknowledged, whole. Reading is not " +
+				"acknowledging: use amp_ack, or amp_next, which does both. pending means that none came, so call it again.",
+			roles: amp.AgentRoles, reads: true, waits: true,
+			fields: object{
+				"wait_seconds": seconds(55, "how long to wait if there is none, in seconds; 0, not at all, when absent"),
+				"after":        number(0, "everything after this entry, acknowledged or not: the next of the call before"),
 			},
 			do: s.inbox,
 		},
 		{
 			name: "amp_context",
-			about: "A task as it stands with every message about it: dispatches, results, " +
-				"requests, verdicts, escalations and instructions.",
+			about: "A task as it stands: what it waits for, every message about it (dispatches, results, requests, verdicts, " +
+				"escalations and instructions), and the diff of the work as git has it.",
 			roles: amp.AgentRoles, reads: true, fields: object{"task_id": taskField}, required: []string{"task_id"},
-			do: func(ctx context.Context, args object) (outcome, error) {
-				me, err := s.party(ctx)
-				if err != nil {
-					return outcome{}, err
-				}
-				taskID, err := textOf(args, "task_id")
-				if err != nil {
-					return outcome{}, err
-				}
-				return answer(s.Tasks.Show(ctx, me, taskID, true))
-			},
+			do: s.context,
 		},
-		{
-			name:  "amp_ack",
-			about: "Acknowledge a message when you begin with it, or refuse it with a code such as AMP_E_BRANCH_PROTECTED.",
-			roles: amp.AgentRoles,
-			fields: object{
-				"msg_id": object{"type": "string"}, "refuse_code": object{"type": "string"},
-				"detail": object{"type": "string"},
-			},
-			required: []string{"msg_id"},
-			do:       s.ack,
-		},
-		{
-			name: "amp_heartbeat", about: "Say that you still work on a task. At least every 30 minutes while it is your turn.",
-			roles: amp.AgentRoles, fields: object{"task_id": taskField, "note": noteField, "x_generation": genField},
-			required: []string{"task_id"},
-			do: func(ctx context.Context, args object) (outcome, error) {
-				return s.send(ctx, task.Document{Kind: amp.InHeartbeat}, args)
-			},
-		},
-		s.message("amp_dispatch", "Give work to the executor: a new task, or again after a result or a reject. "+
-			"AMP_E_PLAN_NOT_APPROVED means that it is kept until a person approves it, and then goes out by itself: do not "+
-			"send it again, a plan_decision comes to amp_inbox.", amp.TypeDispatch, c),
-		s.message("amp_result", "Report the result of a subtask. What you cannot verify is null, not true.", amp.TypeResult,
-			e),
-		s.message("amp_review_request", "Ask the reviewer to judge a complete result.", amp.TypeRequest, c),
-		s.message("amp_verdict", "Decide the open review, criterion by criterion.", amp.TypeVerdict, r),
-		s.message("amp_escalate", "Tell the admin, a person, what cannot be solved without them. Never fail in silence.",
-			amp.TypeEscalation, amp.AgentRoles...),
 	}
 }
 
@@ -100,73 +95,174 @@ func (s *server) party(ctx context.Context) (task.Party, error) {
 	return task.Speaker(ctx, s.who, "", task.OverMCP)
 }
 
-// inbox waits for messages to the agent's role. It acknowledges nothing.
-func (s *server) inbox(ctx context.Context, args object) (outcome, error) {
+// waiting answers with what ask finds while it waits, for as long as the arguments say.
+func (s *server) waiting(ctx context.Context, args object, absent time.Duration,
+	ask func(me task.Party, wait time.Duration) (any, error),
+) (outcome, error) {
 	me, err := s.party(ctx)
 	if err != nil {
 		return outcome{}, err
 	}
-	wait, err := waitOf(args, longestWait)
+	wait, err := waitOf(args, absent, longestWait)
 	if err != nil {
 		return outcome{}, err
 	}
-	after, err := numberOf(args, "after")
-	if err != nil {
-		return outcome{}, err
-	}
-	return answer(s.Tasks.Wait(ctx, me, s.role, after, inboxRows, wait))
+	return answer(ask(me, wait))
 }
 
-// ack acknowledges a message, or refuses it if there is a refuse_code.
-func (s *server) ack(ctx context.Context, args object) (outcome, error) {
-	about, err := textOf(args, "msg_id")
+// board lists tasks. Only what the server itself says of a task is in it; the rest is in amp_context.
+func (s *server) board(ctx context.Context, args object) (outcome, error) {
+	me, err := s.party(ctx)
 	if err != nil {
 		return outcome{}, err
 	}
-	code, err := textOf(args, "refuse_code")
+	asked, err := textsOf(args, "status", "cursor")
 	if err != nil {
 		return outcome{}, err
 	}
-	body := object{}
-	if code != "" {
-		wrong := object{"code": code}
-		if detail, ok := args["detail"]; ok {
-			wrong["detail"] = detail
+	page, err := s.Tasks.List(ctx, me, task.Filter{Status: asked[0]}, asked[1], boardRows)
+	if err != nil {
+		return outcome{}, err
+	}
+	out := struct {
+		Tasks  []shownTask      `json:"tasks"`
+		Counts map[string]int64 `json:"counts"`
+		Next   string           `json:"next"`
+	}{[]shownTask{}, page.Counts, page.Next}
+	for i := range page.Tasks {
+		out.Tasks = append(out.Tasks, showTask(&page.Tasks[i]))
+	}
+	return answer(out, nil)
+}
+
+// shownTask is what the server says of a task, without what agents wrote.
+type shownTask struct {
+	TaskID    string    `json:"task_id"`
+	Status    string    `json:"task_status"`
+	Risk      string    `json:"risk_level,omitempty"`
+	Waits     string    `json:"waits_for"`
+	UpdatedAt time.Time `json:"updated_at"`
+}
+
+func showTask(r *amp.Record) shownTask {
+	return shownTask{r.TaskID, r.Status, r.Risk, r.Waits, r.UpdatedAt}
+}
+
+// context is a task with its messages and its diff.
+func (s *server) context(ctx context.Context, args object) (outcome, error) {
+	me, err := s.party(ctx)
+	if err != nil {
+		return outcome{}, err
+	}
+	taskID, err := textOf(args, "task_id")
+	if err != nil {
+		return outcome{}, err
+	}
+	r, err := s.Tasks.Show(ctx, me, taskID, true)
+	if fault.Is(err, fault.NotFound) {
+		err = noTask(taskID)
+	}
+	if err != nil {
+		return outcome{}, err
+	}
+	diff, err := s.Tasks.Diff(ctx, me, taskID)
+	return answer(struct {
+		shownTask
+
+		Role      amp.Role `json:"your_role"`
+		Untrusted foreign  `json:"untrusted"`
+	}{showTask(&r), me.Role, foreign{Warning: notYours, Task: &r, Diff: &diff}}, err)
+}
+
+// noTask is the error about a task that there is not.
+func noTask(taskID string) error {
+	return fault.New(fault.NotFound,
+		"There is no task %.40q. An id looks like T-2026-044; amp_tasks lists those that there are.", taskID).About("task_id")
+}
+
+// shownInbox is what waits for an agent.
+type shownInbox struct {
+	Messages []shownMessage `json:"messages"`
+	Next     int64          `json:"next"`
+	Pending  bool           `json:"pending"`
+}
+
+// inbox waits for messages to the agent's role. It acknowledges nothing.
+func (s *server) inbox(ctx context.Context, args object) (outcome, error) {
+	after, err := numberOf(args, "after", 0)
+	if err != nil {
+		return outcome{}, err
+	}
+	return s.waiting(ctx, args, 0, func(me task.Party, wait time.Duration) (any, error) {
+		box, err := s.Tasks.Wait(ctx, me, me.Role, after, inboxRows, wait)
+		out := shownInbox{Messages: []shownMessage{}, Next: box.Next, Pending: box.Pending}
+		for _, m := range box.Messages {
+			one, err := showMessage(m)
+			if err != nil {
+				return out, err
+			}
+			out.Messages = append(out.Messages, one)
 		}
-		body["status"], body["error"] = amp.Refused, wrong
-	}
-	return s.send(ctx, task.Document{Kind: amp.InAck, About: about}, body)
+		return out, err
+	})
 }
 
-// message is a tool that sends one of the five messages. The model gives the fields of the
-// payload; the envelope is made here, because models get ids and timestamps wrong.
-func (s *server) message(name, about string, kind amp.Type, roles ...amp.Role) tool {
-	return tool{
-		name: name, about: about, roles: roles, payload: string(kind), fields: object{"task_id": taskField},
-		required: []string{"task_id"},
-		do: func(ctx context.Context, args object) (outcome, error) {
-			taskID, err := textOf(args, "task_id")
+// thenDo is what a message asks of who has taken it.
+var thenDo = map[amp.Type]string{
+	amp.TypeDispatch: "As executor: do the work on the branch and nowhere else, call amp_heartbeat at least every 30 " +
+		"minutes, and report with amp_result. As coordinator: plan it, and give it on with amp_dispatch.",
+	amp.TypeRequest: "Read the task and its diff with amp_context, check each criterion, and decide with amp_verdict.",
+	amp.TypeResult:  "Read it. If it is complete ask for a review with amp_review_request, else send amp_dispatch again.",
+	amp.TypeVerdict: "If it is rejected send amp_dispatch again with what has to change; if it is approved nothing is left " +
+		"to do.",
+}
+
+// taken is a message that was claimed, and what became of the task by that.
+type taken struct {
+	shownMessage
+
+	Status     string `json:"task_status"`
+	Generation int64  `json:"generation,omitempty"`
+}
+
+// next claims the oldest message that nobody else claims first.
+func (s *server) next(ctx context.Context, args object) (outcome, error) {
+	var refused *task.ErrorRecord
+	out, err := s.waiting(ctx, args, longestWait, func(me task.Party, wait time.Duration) (any, error) {
+		box, err := s.Tasks.Wait(ctx, me, me.Role, 0, inboxRows, wait)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range box.Messages {
+			one, err := showMessage(m)
 			if err != nil {
-				return outcome{}, err
+				return nil, err
 			}
-			// The rest of the arguments is the payload.
-			delete(args, "task_id")
-			payload, err := wire.EncodeData(args)
+			var got task.Answer
+			got, refused, err = s.Tasks.Send(ctx, me, task.Document{Kind: amp.InAck, About: one.MsgID, Raw: []byte("{}")})
 			if err != nil {
-				return outcome{}, err
+				return nil, err
 			}
-			raw, err := amp.Compose(kind, s.role, taskID, payload, 0, s.Now())
-			if err != nil {
-				return outcome{}, err
+			if refused == nil {
+				if got.Handoff != nil {
+					one.Handoff = got.Handoff
+				}
+				return object{
+					"taken": taken{one, got.TaskStatus, got.Generation}, "pending": false, "do": thenDo[one.Type],
+				}, nil
 			}
-			return s.send(ctx, task.Document{Kind: amp.InMessage, Raw: raw}, nil)
-		},
+		}
+		return object{"pending": true, "do": "Nothing waits for you. Call amp_next again."}, nil
+	})
+	if err == nil && refused != nil {
+		return refuse(tool{}, refused)
 	}
+	return out, err
 }
 
 // send sends a document and says what became of it. body, if not nil, becomes the document. A
 // refusal is an answer too, marked so that the model takes it for a failure.
-func (s *server) send(ctx context.Context, d task.Document, body object) (outcome, error) {
+func (s *server) send(ctx context.Context, t tool, d task.Document, body object) (outcome, error) {
 	me, err := s.party(ctx)
 	if err != nil {
 		return outcome{}, err
@@ -180,41 +276,5 @@ func (s *server) send(ctx context.Context, d task.Document, body object) (outcom
 	if err != nil || wrong == nil {
 		return answer(taken, err)
 	}
-	out, err := answer(wrong, nil)
-	out.refused = true
-	return out, err
-}
-
-// approvalTools are for every agent, whatever its role.
-func (s *server) approvalTools() []tool {
-	return []tool{{
-		name: "request_approval",
-		about: "Ask a person to approve an action before you take it, and wait up to 55 seconds. If it is still pending, " +
-			"call it again with the same run_id and request_id.",
-		fields: object{
-			"run_id":     object{"type": "string", "minLength": 1, "description": "what you are working on"},
-			"request_id": object{"type": "string", "minLength": 1, "description": "this request among those of the run"},
-			"summary":    object{"type": "string", "minLength": 1}, "proposed_action": object{"type": "string", "minLength": 1},
-		},
-		required: []string{"run_id", "request_id", "summary", "proposed_action"},
-		do:       s.approval,
-	}}
-}
-
-// approval asks a person, and waits for them. It is a gate_request signal; run_id and request_id
-// identify it, so calling again with the same ones waits on and asks nobody twice.
-func (s *server) approval(ctx context.Context, args object) (outcome, error) {
-	// A model cannot ask in another agent's name.
-	args["amp_version"], args["type"], args["agent_id"] = "2.0", string(signal.GateRequest), s.who.Name
-	text, err := wire.EncodeData(args)
-	if err != nil {
-		return outcome{}, err
-	}
-	// A request that was decided before is answered at once.
-	got, err := s.Signals.Receive(ctx, s.who, signal.GateRequest, text)
-	if err != nil || got.Status != gate.Pending {
-		return answer(got.Answer, err)
-	}
-	// Still pending after that is an answer, too: the model calls again.
-	return answer(s.Signals.Await(ctx, s.who, *got.GateID, longestWait))
+	return refuse(t, wrong)
 }

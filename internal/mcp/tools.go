@@ -3,7 +3,9 @@ package mcp
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,9 +13,6 @@ import (
 	"signalbox/internal/task/amp"
 	"signalbox/internal/wire"
 )
-
-// object is a JSON object.
-type object = map[string]any
 
 // outcome is what a tool answers with, as JSON.
 type outcome struct {
@@ -37,9 +36,11 @@ type tool struct {
 	roles       []amp.Role // nobody else has it; everybody when empty
 	reads       bool       // changes nothing
 	rate        int        // calls a minute that the protocol allows, 0 for any number
-	payload     string     // the schema whose fields it takes beside those here
+	document    bool       // its arguments are a document's, whose own rules explain better what is wrong with them
 	fields      object
 	required    []string
+	output      object             // the fields of its answer, nil where they are not described
+	waits       bool               // for somebody, so it says that it still does
 	fail        func(error) []byte // the protocol's form of an error, wire.ErrorText when nil
 	do          func(ctx context.Context, args object) (outcome, error)
 }
@@ -52,54 +53,8 @@ func (t tool) errorText(err error) []byte {
 	return wire.ErrorText(err)
 }
 
-// schema is what a tool accepts. A tool that sends a message takes the payload's own schema, made
-// complete in itself, with the fields of the envelope that the agent chooses beside it. So the
-// model sees the same rules that the server will apply.
-func (t tool) schema() (object, error) {
-	out := object{"type": "object", "properties": object{}, "additionalProperties": false}
-	// The payload's schema brings properties and required of its own.
-	if t.payload != "" {
-		if err := readSchema(t.payload, out); err != nil {
-			return nil, err
-		}
-		common := object{}
-		if err := readSchema("common", common); err != nil {
-			return nil, err
-		}
-		out["$defs"] = common["$defs"]
-	}
-	// Fields of the tool are added to those of the payload; no payload has a task_id.
-	properties, _ := out["properties"].(object)
-	for name, field := range t.fields {
-		properties[name] = field
-	}
-	required, _ := out["required"].([]any)
-	for _, name := range t.required {
-		required = append(required, name)
-	}
-	if required != nil {
-		out["required"] = required
-	}
-	// Some clients refuse schemas with $id, and the rest would only cost tokens.
-	for _, name := range []string{"$schema", "$id", "title", "x-amp-error"} {
-		delete(out, name)
-	}
-	return out, nil
-}
-
-// readSchema reads a schema of the protocol. References into common.json are made to point into
-// the schema itself, where schema puts those definitions.
-func readSchema(name string, into object) error {
-	text, err := amp.Schema(name)
-	if err != nil {
-		return err
-	}
-	return wire.UnmarshalPart([]byte(strings.ReplaceAll(string(text), `"common.json#/`, `"#/`)), &into)
-}
-
-// read decodes the arguments, or says what is wrong with them. Only names are checked here. The
-// arguments of a payload are left to the task's own layers, which explain better, with examples.
-func (t tool) read(raw []byte, schema object) (args object, problem string) {
+// read decodes the arguments, or says what is wrong with them. Only names, and words out of a list, are checked here.
+func (t tool) read(raw []byte) (args object, problem string) {
 	args = object{}
 	if len(raw) > 0 {
 		data, err := wire.Data(raw)
@@ -112,19 +67,23 @@ func (t tool) read(raw []byte, schema object) (args object, problem string) {
 		}
 		args = given
 	}
-	if t.payload != "" {
-		return args, ""
-	}
-	required, _ := schema["required"].([]any)
-	for _, name := range required {
-		if _, ok := args[fmt.Sprint(name)]; !ok {
-			return nil, fmt.Sprintf("The argument %q is missing.", name)
+	known := "It takes " + strings.Join(slices.Sorted(maps.Keys(t.fields)), ", ") + "."
+	for _, name := range t.required {
+		if _, ok := args[name]; !ok && (!t.document || name == "task_id") {
+			return nil, fmt.Sprintf("The argument %q of %s is missing. %s", name, t.name, known)
 		}
 	}
-	properties, _ := schema["properties"].(object)
-	for name := range args {
-		if _, ok := properties[name]; !ok {
-			return nil, fmt.Sprintf("The argument %.40q is not known.", name)
+	if t.document {
+		return args, ""
+	}
+	for name, value := range args {
+		field, ok := t.fields[name].(object)
+		if !ok {
+			return nil, fmt.Sprintf("The argument %.40q of %s is not known. %s", name, t.name, known)
+		}
+		if words, ok := field["enum"].([]string); ok && !slices.Contains(words, fmt.Sprint(value)) {
+			return nil, fmt.Sprintf("The argument %q of %s should be one of %s, and is %.40q.", name, t.name,
+				strings.Join(words, ", "), fmt.Sprint(value))
 		}
 	}
 	return args, ""
@@ -139,11 +98,23 @@ func textOf(args object, name string) (string, error) {
 	return text, nil
 }
 
-// numberOf is an argument that is a whole number, 0 if it is absent. Models also write 3.0.
-func numberOf(args object, name string) (int64, error) {
+// textsOf are arguments that are text, in the order of their names.
+func textsOf(args object, names ...string) ([]string, error) {
+	out := make([]string, len(names))
+	for i, name := range names {
+		var err error
+		if out[i], err = textOf(args, name); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// numberOf is an argument that is a whole number, or the default if it is absent. Models also write 3.0.
+func numberOf(args object, name string, absent int64) (int64, error) {
 	given, ok := args[name]
 	if !ok {
-		return 0, nil
+		return absent, nil
 	}
 	number, _ := given.(wire.Numeral)
 	n, err := number.Float64() // 3.0 is whole, too
@@ -154,7 +125,7 @@ func numberOf(args object, name string) (int64, error) {
 }
 
 // waitOf is how long a tool waits, as its arguments say, and most at the longest.
-func waitOf(args object, most time.Duration) (time.Duration, error) {
-	seconds, err := numberOf(args, "wait_seconds")
+func waitOf(args object, absent, most time.Duration) (time.Duration, error) {
+	seconds, err := numberOf(args, "wait_seconds", int64(absent/time.Second))
 	return time.Duration(min(seconds, int64(most/time.Second))) * time.Second, err
 }

@@ -17,7 +17,6 @@ import (
 
 	"signalbox/internal/behalf"
 	"signalbox/internal/fault"
-	"signalbox/internal/harness"
 	"signalbox/internal/mail/federation"
 	"signalbox/internal/mcp"
 	"signalbox/internal/oidc"
@@ -35,20 +34,13 @@ func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	whole := s.outermost(mux)
 	routes := append(s.core.routes(), s.ownRoutes()...)
-	tools := mcp.Handler(mcp.Options{
+	s.tools = mcp.NewHandler(mcp.Options{
 		Version: Version, Behind: s.config.PublicURL != "", Roster: s.core.Roster, Handoffs: s.core.Handoffs,
 		Tasks: s.core.services.tasks, Signals: s.core.services.signals, Mail: s.core.services.mail, Now: s.core.Now,
-		Explain: func(tool string, err error) error { return s.explain(err, "tool", tool) },
+		Explain:    func(tool string, err error) error { return s.explain(err, "tool", tool) },
+		SessionKey: []byte(s.core.Outbox.SecretFor("", "mcp-sessions", 0).Reveal()),
 	})
-	routes = append(routes, wire.Route{
-		Method: "POST", Path: mcp.Path,
-		Summary: "The Model Context Protocol over streamable HTTP: tools for the role that the agent plays", Auth: wire.Agent,
-		Request: harness.Call{}, Answer: harness.Reply{}, // JSON-RPC too
-		Handle: func(w http.ResponseWriter, r *http.Request) error {
-			tools.ServeHTTP(w, r)
-			return nil
-		},
-	})
+	routes = append(routes, s.tools.Routes()...)
 	routes = append(routes, s.resourceRoutes()...)
 	// The description does not contain itself.
 	document := openAPI(routes)

@@ -129,8 +129,12 @@ func TestABridgeOutlivesItsServer(t *testing.T) {
 	s := b.connect("executor", false)
 	b.use(s, false, "amp_inbox", `{}`)
 	b.stop()
-	if text := b.use(s, true, "amp_inbox", `{}`); !strings.Contains(text, "The call failed: ") {
+	if text := b.use(s, true, "amp_inbox", `{}`); !strings.Contains(text,
+		"The call failed: Signalbox at "+b.url+" cannot be reached") {
 		t.Errorf("%s", text)
+	}
+	if _, err := s.ListTools(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "cannot be reached") {
+		t.Errorf("a list of tools: %v", err)
 	}
 	b.box = start(t, "", flags)
 	b.use(s, false, "amp_inbox", `{}`)

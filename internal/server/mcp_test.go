@@ -5,11 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,7 +14,6 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"signalbox/internal/mcp"
-	"signalbox/internal/task"
 	"signalbox/internal/task/amp"
 	"signalbox/internal/testbed"
 )
@@ -31,7 +26,13 @@ type toolbox struct {
 
 func startTools(t *testing.T) *toolbox {
 	t.Helper()
-	b := &toolbox{start(t, "", nil), map[string]string{}}
+	return startToolsWith(t, nil)
+}
+
+// startToolsWith is startTools with some of the configuration.
+func startToolsWith(t *testing.T, flags map[string]string) *toolbox {
+	t.Helper()
+	b := &toolbox{start(t, "", flags), map[string]string{}}
 	for _, role := range []string{"coordinator", "executor", "reviewer", "none"} {
 		b.keys[role] = b.agentWith(role, "default")
 	}
@@ -50,7 +51,13 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 // connect is a session of the official client, over HTTP or over a pipe.
 func (b *toolbox) connect(role string, overHTTP bool) *sdk.ClientSession {
 	b.t.Helper()
-	client := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, nil)
+	return b.connectWith(role, overHTTP, nil)
+}
+
+// connectWith is connect with options of the client.
+func (b *toolbox) connectWith(role string, overHTTP bool, o *sdk.ClientOptions) *sdk.ClientSession {
+	b.t.Helper()
+	client := sdk.NewClient(&sdk.Implementation{Name: "test", Version: "1"}, o)
 	var transport sdk.Transport
 	if overHTTP {
 		transport = &sdk.StreamableClientTransport{
@@ -104,25 +111,28 @@ func names(t *testing.T, s *sdk.ClientSession) (list []string) {
 	return list
 }
 
+// The tools that every agent has, and those that every role in tasks has beside them.
+var (
+	everybodysTools = []string{"ask_operator", "mail_ack", "mail_inbox", "mail_send", "request_approval"}
+	partysTools     = []string{
+		"amp_ack", "amp_context", "amp_escalate", "amp_heartbeat", "amp_inbox", "amp_next", "amp_tasks", "amp_wait",
+	}
+)
+
 func TestARoleHasItsTools(t *testing.T) {
 	b := startTools(t)
-	both := []string{
-		"amp_ack", "amp_context", "amp_escalate", "amp_heartbeat", "amp_inbox", "mail_ack", "mail_inbox",
-		"mail_send", "request_approval",
-	}
 	for role, own := range map[string][]string{
 		"coordinator": {"amp_dispatch", "amp_review_request"},
 		"executor":    {"amp_result"}, "reviewer": {"amp_verdict"},
 	} {
-		want := slices.Sorted(slices.Values(append(slices.Clone(both), own...)))
+		want := slices.Sorted(slices.Values(slices.Concat(everybodysTools, partysTools, own)))
 		for _, overHTTP := range []bool{true, false} {
 			if got := names(t, b.connect(role, overHTTP)); !slices.Equal(got, want) {
 				t.Errorf("%s has %v, want %v", role, got, want)
 			}
 		}
 	}
-	if got := names(t, b.connect("none", true)); !slices.Equal(got,
-		[]string{"mail_ack", "mail_inbox", "mail_send", "request_approval"}) {
+	if got := names(t, b.connect("none", true)); !slices.Equal(got, everybodysTools) {
 		t.Errorf("an agent without a role has %v", got)
 	}
 	b.keys["stranger"] = "rs-amp-" + strings.Repeat("0", 32)
@@ -141,7 +151,7 @@ func TestATaskThroughTools(t *testing.T) {
 	coordinator, executor, reviewer := b.connect("coordinator", true), b.connect("executor", false), b.connect("reviewer",
 		true)
 	wrong := b.use(coordinator, true, "amp_dispatch", `{"task_id":"T-2026-044","description":"x"}`)
-	for _, want := range []string{"AMP_E_MISSING_FIELD", "/payload/branch", "feature/timer-v2"} {
+	for _, want := range []string{"AMP_E_MISSING_FIELD", `"argument":"branch"`, "feature/timer-v2"} {
 		if !strings.Contains(wrong, want) {
 			t.Errorf("a model cannot repair it without %s: %s", want, wrong)
 		}
@@ -151,19 +161,22 @@ func TestATaskThroughTools(t *testing.T) {
 			`"risk_level":"medium",
 "subtasks":[{"subtask_id":"T-2026-044-S1","description":"Do it","estimated_lines":10,`+
 			`"x_size":12345678901234567890}],"acceptance_criteria":["All tests pass"]}`)
-	var box task.Inbox
 	read := func(s *sdk.ClientSession) (id string) {
 		t.Helper()
-		if err := json.Unmarshal([]byte(b.use(s, false, "amp_inbox", `{"wait_seconds":5}`)), &box); err != nil ||
-			len(box.Messages) != 1 {
-			t.Fatalf("%+v %v", box, err)
+		text := b.use(s, false, "amp_inbox", `{"wait_seconds":5}`)
+		var box struct {
+			Messages []struct {
+				MsgID     string `json:"msg_id"`
+				Untrusted struct{ Document amp.Message }
+			}
 		}
-		var m amp.Message
-		if err := json.Unmarshal(box.Messages[0].Message, &m); err != nil {
-			t.Fatal(err)
+		if err := json.Unmarshal([]byte(text), &box); err != nil || len(box.Messages) != 1 {
+			t.Fatalf("%s %v", text, err)
 		}
-		if m.Type == amp.TypeDispatch && !strings.Contains(string(m.Payload), `"x_size":12345678901234567890`) {
-			t.Errorf("a number has lost its digits: %s", m.Payload)
+		m := box.Messages[0]
+		if doc := m.Untrusted.Document; doc.Type == amp.TypeDispatch &&
+			!strings.Contains(string(doc.Payload), `"x_size":12345678901234567890`) {
+			t.Errorf("a number has lost its digits: %s", doc.Payload)
 		}
 		return m.MsgID
 	}
@@ -179,20 +192,16 @@ func TestATaskThroughTools(t *testing.T) {
 		`{"task_id":"T-2026-044","subtask_id":"T-2026-044-S1","completion_status":"complete",`+
 			`"diff_summary":{"files_changed":["a.go"],"lines_added":1,"lines_removed":0},
 "self_assessment":{"criteria_met":[true],"notes":["ran"]},"work_log":[]}`)
-	result := read(coordinator)
+	read(coordinator)
 	whole := b.use(coordinator, false, "amp_context", `{"task_id":"T-2026-044"}`)
-	var shown amp.Record
-	if err := json.Unmarshal([]byte(whole), &shown); err != nil || len(shown.Messages) != 2 {
+	var shown struct {
+		Untrusted struct{ Task amp.Record }
+	}
+	if err := json.Unmarshal([]byte(whole), &shown); err != nil || len(shown.Untrusted.Task.Messages) != 2 {
 		t.Fatalf("%s %v", whole, err)
 	}
-	b.use(coordinator, false, "amp_review_request",
-		`{"task_id":"T-2026-044","original_dispatch_ref":"`+*shown.Dispatch+`","task_result_ref":"`+result+
-			`","review_scope":"full","diff_url":"https://git.example.com/x","reject_count":0}`)
-	b.use(reviewer, false, "amp_escalate",
-		`{"task_id":"T-2026-044","escalation_type":"conflict","severity":"info","triggered_by":"reviewer",`+
-			`"description":"Odd","affected_msgs":[],
-"system_state_snapshot":{"task_status":"reviewing","reject_count":0,"last_successful_msg_id":null},`+
-			`"auto_suspended":false}`)
+	b.use(coordinator, false, "amp_review_request", `{"task_id":"T-2026-044","diff_url":"https://git.example.com/x"}`)
+	b.use(reviewer, false, "amp_escalate", `{"task_id":"T-2026-044","severity":"info","description":"Odd"}`)
 	b.use(reviewer, false, "amp_verdict",
 		`{"task_id":"T-2026-044","decision":"approved","confidence":0.95,`+
 			`"criteria_results":[{"criterion":"All tests pass","passed":true,"evidence":"CI"}]}`)
@@ -249,11 +258,7 @@ func TestMailThroughTools(t *testing.T) {
 		t.Errorf("%s, then %s", first, again)
 	}
 	var box struct {
-		Messages []struct {
-			ID       string
-			Envelope struct{ From, Subject string }
-			Payload  struct{ Type, Message string }
-		}
+		Messages []struct{ ID, From, Trust, Message string }
 	}
 	read := func(want int) {
 		t.Helper()
@@ -263,47 +268,14 @@ func TestMailThroughTools(t *testing.T) {
 		}
 	}
 	read(1)
-	if m := box.Messages[0]; m.Envelope.From != "none-one@default.signalbox.local" || m.Payload.Type != "notification" ||
-		m.Payload.Message != "How are you?" {
+	if m := box.Messages[0]; m.From != "none-one@default.signalbox.local" || m.Trust != "untrusted" ||
+		!strings.HasPrefix(m.Message, "<external-content ") || !strings.Contains(m.Message, "Type: notification") ||
+		!strings.Contains(m.Message, "\n\nHow are you?\n</external-content>") {
 		t.Errorf("%+v", m)
 	}
 	b.use(to, false, "mail_ack", `{"ids":["`+box.Messages[0].ID+`"]}`)
 	b.use(to, true, "mail_ack", `{}`)
 	read(0)
-}
-
-// TestMCPConformance runs the public conformance suite of MCP against /mcp. What may fail
-// is in a file: scenarios that call for tools, resources or prompts of certain names, which
-// only a server made for the suite has. One that passes although it is listed fails, too.
-// The suite sends no key, so there is a proxy that adds one and changes nothing else.
-func TestMCPConformance(t *testing.T) {
-	t.Parallel()
-	suite := npmProgram(t, "@modelcontextprotocol/conformance/dist/index.js")
-	b := startTools(t)
-	server, err := url.Parse(b.url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	proxy := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
-		r.SetURL(server)
-		r.Out.Host = r.In.Host
-		r.Out.Header.Set("Authorization", "Bearer "+b.keys["coordinator"])
-	}})
-	defer proxy.Close()
-	out, err := exec.CommandContext(t.Context(), "node", "--require", "./testdata/node18.cjs", suite, "server", "--url",
-		proxy.URL+"/mcp", "--suite", "all", "--expected-failures", "testdata/mcp-conformance.yaml").CombinedOutput()
-	text := string(out)
-	if err != nil || strings.Contains(text, "Unexpected") {
-		t.Errorf("%v\n%s", err, text)
-	}
-	for _, passes := range []string{
-		"server-initialize", "ping", "tools-list", "logging-set-level", "resources-list",
-		"prompts-list", "dns-rebinding-protection",
-	} {
-		if !strings.Contains(text, "✓ "+passes+": ") {
-			t.Errorf("%s does not pass", passes)
-		}
-	}
 }
 
 // npmProgram is a file of a package that scripts/test-tools has installed.

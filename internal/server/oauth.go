@@ -36,10 +36,15 @@ func (s *Server) resourceRoutes() (routes []wire.Route) {
 	return routes
 }
 
-// challenge leads a client of MCP that was refused to where it can get a token, if there is such a place.
+// challenge tells a client of MCP that was refused how to authenticate, and where it can get a token, if there is such
+// a place.
 func (s *Server) challenge(w http.ResponseWriter, r *http.Request, route *wire.Route, err error) {
-	if route.Path == mcp.Path && len(s.config.UserIssuers) > 0 && fault.Is(err, fault.Unauthenticated) {
-		w.Header().Set("WWW-Authenticate", mcp.Challenge(s.core.BaseURL, r.Header.Get("Authorization") != ""))
+	if route.Path == mcp.Path && fault.Is(err, fault.Unauthenticated) {
+		metadata := ""
+		if len(s.config.UserIssuers) > 0 {
+			metadata = s.core.BaseURL
+		}
+		w.Header().Set("WWW-Authenticate", mcp.Challenge(metadata, r.Header.Get("Authorization") != ""))
 	}
 }
 

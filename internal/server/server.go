@@ -18,6 +18,7 @@ import (
 	"signalbox/internal/harness"
 	"signalbox/internal/kin"
 	"signalbox/internal/ledger"
+	"signalbox/internal/mcp"
 	"signalbox/internal/protocol"
 	"signalbox/internal/wire"
 )
@@ -52,6 +53,7 @@ type Server struct {
 	socket        net.Listener // of AHP
 	started       time.Time
 	metrics       *metrics
+	tools         *mcp.Handler
 	stopping      context.Context //nolint:containedctx // the server's life and no call's: it ends when a stop was asked for
 	stop          context.CancelFunc
 }
@@ -95,6 +97,9 @@ func New(ctx context.Context, c *Config, log *slog.Logger, more ...protocol.Prot
 // close releases what New has opened, as far as it got. The lock is the last: until then
 // no other server may open the folder.
 func (s *Server) close() {
+	if s.tools != nil {
+		s.tools.Close()
+	}
 	if s.core != nil {
 		s.core.DB.Close()
 	}

@@ -200,8 +200,9 @@ func (d *story) review(ctx context.Context, j *job, commit string) error {
 	if err != nil {
 		return err
 	}
-	request, err := amp.RequestOf(r, "", "https://git.example.com/shop/shop/compare/main..."+j.branch,
-		"Look at summer time first.")
+	request, err := amp.RequestOf(r, amp.Review{
+		Diff: "https://git.example.com/shop/shop/compare/main..." + j.branch, Notes: "Look at summer time first.",
+	})
 	if err != nil {
 		return err
 	}

@@ -57,7 +57,7 @@ func (t *commands) newReview() *command.Command {
 		Args:    command.Between(1, 2, "the id of a task, and perhaps a file with the payload"),
 	})
 	subtask := c.Flags().String("subtask", "", "the subtask; the one that waits when absent")
-	diff := c.Flags().String("diff", "", "the address or absolute path of the diff")
+	diff := c.Flags().String("diff", "", "the address or absolute path of the diff; the repository when absent")
 	notes := c.Flags().String("notes", "", "what the reviewer should look at")
 	c.RunE = func(c *command.Command, args []string) error {
 		var payload []byte
@@ -68,7 +68,7 @@ func (t *commands) newReview() *command.Command {
 		} else {
 			var r amp.Record
 			if r, err = t.Find(c.Context(), args[0], false); err == nil {
-				if payload, err = amp.RequestOf(r, *subtask, *diff, *notes); err != nil {
+				if payload, err = amp.RequestOf(r, amp.Review{Subtask: *subtask, Diff: *diff, Notes: *notes}); err != nil {
 					err = fault.Wrap(err, fault.Conflict, "There is nothing to review.")
 				}
 			}

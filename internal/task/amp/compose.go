@@ -1,7 +1,10 @@
 package amp
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"signalbox/internal/wire"
@@ -55,25 +58,33 @@ func EscalationOf(from Role, kind, severity, description string, about Record) (
 	return wire.Marshal(e)
 }
 
-// RequestOf is the payload of the request for a review of a subtask; "" is the first that waits
-// for one. References and the count of rejects come from the task, since agents get them wrong.
-func RequestOf(t Record, subtask, diffURL, notes string) ([]byte, error) {
-	for id, s := range t.Subtasks {
+// Review is what is asked of a reviewer beyond what the task says. Everything has a default: the first subtask that
+// waits, all of it, and the repository itself as the place of the diff.
+type Review struct{ Subtask, Scope, Diff, Notes string }
+
+// RequestOf is the payload of the request for a review. References and the count of rejects come from the task, since
+// agents get them wrong.
+func RequestOf(t Record, a Review) ([]byte, error) {
+	for _, id := range slices.Sorted(maps.Keys(t.Subtasks)) {
+		s := t.Subtasks[id]
 		waits := s.State == Reported || s.State == Triage
-		if !waits || s.Result == nil || subtask != "" && subtask != id {
+		if !waits || s.Result == nil || a.Subtask != "" && a.Subtask != id {
 			continue
 		}
 		r := map[string]any{
-			"original_dispatch_ref": s.Dispatch, "task_result_ref": *s.Result, "review_scope": "full", "diff_url": diffURL,
-			"reject_count": t.Count,
+			"original_dispatch_ref": s.Dispatch, "task_result_ref": *s.Result, "review_scope": cmp.Or(a.Scope, "full"),
+			"diff_url": cmp.Or(a.Diff, t.Repo), "reject_count": t.Count,
 		}
-		if notes != "" {
-			r["coordinator_notes"] = notes
+		if a.Notes != "" {
+			r["coordinator_notes"] = a.Notes
 		}
 		if len(t.CI) > 0 {
 			r["ci_status"] = t.CI
 		}
 		return wire.Marshal(r)
+	}
+	if a.Subtask != "" {
+		return nil, fmt.Errorf("the subtask %.40q of %s has no result that waits for a review", a.Subtask, t.TaskID)
 	}
 	return nil, fmt.Errorf("no subtask of %s has a result that waits for a review", t.TaskID)
 }
