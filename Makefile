@@ -18,10 +18,10 @@ up: build ## Build Signalbox and start it, with its data in ./signalbox-data
 build: ## Build bin/signalbox
 	@go build $(FLAGS) -o $(BIN) ./cmd/signalbox
 
-# The two packages that take longest begin first. Their tests wait more than they compute.
+# The two packages that take longest begin first, and a third runs beside them: tests wait more than they compute.
 test: ## Run every test, on SQLite and on a PostgreSQL that is installed and started for it
 	@scripts/test-tools
-	@scripts/in-memory scripts/with-postgres go run $(FLAGS) ./scripts/progress $(FLAGS) -timeout 30m -parallel 3 \
+	@scripts/in-memory scripts/with-postgres go run $(FLAGS) ./scripts/progress $(FLAGS) -timeout 30m -p 3 -parallel 3 \
 		./internal/server ./cmd/signalbox ./...
 
 race: ## Run every test with the race detector; takes a C compiler

@@ -24,6 +24,7 @@ import (
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/secret"
+	"signalbox/internal/server/openapi"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
@@ -43,7 +44,7 @@ func (s *Server) handler() http.Handler {
 	routes = append(routes, s.tools.Routes()...)
 	routes = append(routes, s.resourceRoutes()...)
 	// The description does not contain itself.
-	document := openAPI(routes)
+	document := openapi.Describe(Version, routes)
 	for _, at := range []struct{ path, media string }{
 		{"/openapi.json", "application/json"},
 		{"/v1/openapi.json", "application/json"},

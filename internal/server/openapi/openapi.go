@@ -1,4 +1,6 @@
-package server
+// Package openapi describes the calls of the server for other programs, as an OpenAPI document. It knows routes, and
+// nothing of what they do.
+package openapi
 
 import (
 	"fmt"
@@ -14,9 +16,10 @@ import (
 	"signalbox/internal/wire"
 )
 
-// openAPI describes the routes as an OpenAPI 3.1 document. Schemas are made by reflection from the types that the
-// handlers read and write, so the description cannot differ from what the server does. It is made once, at the start.
-func openAPI(routes []wire.Route) []byte {
+// Describe describes the routes of a version of the server as an OpenAPI 3.1 document. Schemas are made by reflection from
+// the types that the handlers read and write, so the description cannot differ from what the server does. It is made once,
+// at the start.
+func Describe(version string, routes []wire.Route) []byte {
 	b := describer{schemas: object{}, types: map[string]reflect.Type{}}
 	paths := object{}
 	for _, route := range routes {
@@ -30,7 +33,7 @@ func openAPI(routes []wire.Route) []byte {
 	document, err := wire.Marshal(object{
 		"openapi": "3.1.0",
 		"info": object{
-			"title": "Signalbox", "version": Version, "license": object{"name": "Apache-2.0", "identifier": "Apache-2.0"},
+			"title": "Signalbox", "version": version, "license": object{"name": "Apache-2.0", "identifier": "Apache-2.0"},
 			"description": "A self-hosted control plane for AI agents. Errors have one form; their " +
 				"codes are listed in docs/errors.md.",
 		},
