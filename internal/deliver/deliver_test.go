@@ -97,6 +97,7 @@ func TestAReceiverThatIsDownForTwoDaysGetsItWithTheSameID(t *testing.T) {
 		if b := n.get(t, ids[1]); b.Attempts != 0 || b.Behind != ids[0] {
 			t.Errorf("the one behind it is %+v", b)
 		}
+		n.tried(t, ids[0], tries+1) // that is due: one that fails after the clock has moved on waits for hours more
 		up.Store(true)
 		n.Move(4 * time.Hour)
 		d := n.becomes(t, ids[0], deliver.Delivered)

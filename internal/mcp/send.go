@@ -103,7 +103,7 @@ var (
 		},
 	}
 	resultFields = object{
-		"task_id":           taskField,
+		"task_id": taskField, "generation": generationField,
 		"subtask_id":        text("the subtask, such as T-2026-044-S1; the one that you work on when absent"),
 		"completion_status": oneOf("partial and failed need blockers", "complete", "partial", "failed"),
 		"diff_summary": group("what changed, as git diff --numstat counts it", object{
@@ -123,7 +123,7 @@ var (
 		}, "action")),
 	}
 	verdictFields = object{
-		"task_id": taskField,
+		"task_id": taskField, "generation": generationField,
 		"decision": oneOf("approved_with_fix if you have committed small corrections yourself",
 			"approved", "approved_with_fix", "rejected"),
 		"criteria_results": list(inOrder, group("your answer to one criterion", object{
@@ -175,15 +175,20 @@ func (s *server) message(kind amp.Type, t tool) tool {
 		if err != nil {
 			return outcome{}, err
 		}
+		generation, err := numberOf(args, "generation", 0)
+		if err != nil {
+			return outcome{}, err
+		}
 		// The rest of the arguments is the payload.
 		delete(args, "task_id")
+		delete(args, "generation")
 		sayInJSON(args)
 		amp.Fill(kind, taskID, args, about, s.Now())
 		payload, err := wire.EncodeData(args)
 		if err != nil {
 			return outcome{}, err
 		}
-		return s.compose(ctx, t, kind, taskID, payload)
+		return s.compose(ctx, t, kind, taskID, payload, generation)
 	}
 	return t
 }
@@ -231,8 +236,9 @@ func (s *server) about(ctx context.Context, args object, begins bool) (taskID st
 }
 
 // compose puts a payload into its envelope and sends it.
-func (s *server) compose(ctx context.Context, t tool, kind amp.Type, taskID string, payload []byte) (outcome, error) {
-	raw, err := amp.Compose(kind, s.role, taskID, payload, 0, s.Now())
+func (s *server) compose(ctx context.Context, t tool, kind amp.Type, taskID string, payload []byte, generation int64,
+) (outcome, error) {
+	raw, err := amp.Compose(kind, s.role, taskID, payload, generation, s.Now())
 	if err != nil {
 		return outcome{}, err
 	}
@@ -254,7 +260,7 @@ func (s *server) reviewRequest(ctx context.Context, args object) (outcome, error
 		return outcome{}, fault.Wrap(err, fault.Conflict, "There is nothing to review: %s. Look at amp_context, or wait for "+
 			"the result with amp_wait.", err)
 	}
-	return s.compose(ctx, tool{}, amp.TypeRequest, taskID, payload)
+	return s.compose(ctx, tool{}, amp.TypeRequest, taskID, payload, 0)
 }
 
 // escalate tells the admin. What the task is like is filled in.
@@ -271,5 +277,5 @@ func (s *server) escalate(ctx context.Context, args object) (outcome, error) {
 	if err != nil {
 		return outcome{}, err
 	}
-	return s.compose(ctx, tool{}, amp.TypeEscalation, taskID, payload)
+	return s.compose(ctx, tool{}, amp.TypeEscalation, taskID, payload, 0)
 }

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"crypto/rand"
 	"time"
 
 	"signalbox/internal/fault"
@@ -24,7 +25,9 @@ const (
 var (
 	taskField = text("the task, such as T-2026-044; amp_tasks lists them")
 	noteField = text("what the others should know, such as how far you are")
-	waitField = seconds(55, "how long to wait if there is nothing yet, in seconds; 55 when absent, 0 not to wait")
+	// generationField tells two processes of one agent apart.
+	generationField = number(1, "as amp_next said it: your answer is refused if the work has become somebody else's since")
+	waitField       = seconds(55, "how long to wait if there is nothing yet, in seconds; 55 when absent, 0 not to wait")
 )
 
 // readTools are the tools by which an agent finds out what it has to do. An agent sees those of its role. The
@@ -225,9 +228,15 @@ type taken struct {
 	Generation int64  `json:"generation,omitempty"`
 }
 
-// next claims the oldest message that nobody else claims first.
+// next claims the oldest message that nobody else claims first: another agent, which a refusal says, or another process
+// of this one, whose ack makes ours a duplicate. The name of the claim is new for each call, since two processes of one
+// agent may call at the same time.
 func (s *server) next(ctx context.Context, args object) (outcome, error) {
 	var refused *task.ErrorRecord
+	claim, err := wire.EncodeData(object{"x_claim": rand.Text()})
+	if err != nil {
+		return outcome{}, err
+	}
 	out, err := s.waiting(ctx, args, longestWait, func(me task.Party, wait time.Duration) (any, error) {
 		box, err := s.Tasks.Wait(ctx, me, me.Role, 0, inboxRows, wait)
 		if err != nil {
@@ -239,11 +248,11 @@ func (s *server) next(ctx context.Context, args object) (outcome, error) {
 				return nil, err
 			}
 			var got task.Answer
-			got, refused, err = s.Tasks.Send(ctx, me, task.Document{Kind: amp.InAck, About: one.MsgID, Raw: []byte("{}")})
+			got, refused, err = s.Tasks.Send(ctx, me, task.Document{Kind: amp.InAck, About: one.MsgID, Raw: claim})
 			if err != nil {
 				return nil, err
 			}
-			if refused == nil {
+			if refused == nil && got.Status != task.Duplicate {
 				if got.Handoff != nil {
 					one.Handoff = got.Handoff
 				}

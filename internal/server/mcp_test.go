@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -209,6 +210,78 @@ func TestATaskThroughTools(t *testing.T) {
 		`"task_status":"completed"`) {
 		t.Errorf("%s", text)
 	}
+}
+
+// TestEachProcessOfAnAgentTakesOtherWork: ten processes of one agent, which are woken by the same dispatches, take each
+// once. What one of them says of work that it has lost is refused.
+func TestEachProcessOfAnAgentTakesOtherWork(t *testing.T) {
+	b := startTools(t)
+	coordinator := b.connect("coordinator", true)
+	var sessions []*sdk.ClientSession
+	for range 10 {
+		sessions = append(sessions, b.connect("executor", true))
+	}
+	takes := make(chan string, len(sessions))
+	for _, s := range sessions {
+		go func() {
+			wait := json.RawMessage(`{"wait_seconds":20}`)
+			out, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: "amp_next", Arguments: wait})
+			if err != nil {
+				takes <- err.Error()
+				return
+			}
+			takes <- out.Content[0].(*sdk.TextContent).Text
+		}()
+	}
+	const tasks = 5
+	for i := range tasks {
+		id := fmt.Sprintf("T-2026-%03d", 100+i)
+		b.use(coordinator, false, "amp_dispatch", `{"task_id":"`+id+`","description":"Rework the timer",`+
+			`"repo":"/srv/repos/app","branch":"feature/timer","risk_level":"low","subtasks":[{"description":"Do it","estimated_lines":10}],`+
+			`"acceptance_criteria":["All tests pass"]}`)
+	}
+	taken := map[string]int{}
+	for range sessions {
+		var got struct {
+			Taken struct {
+				TaskID     string `json:"task_id"`
+				Generation int64
+			}
+		}
+		text := testbed.Receive(t, "what was taken", takes)
+		if err := json.Unmarshal([]byte(text), &got); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		if got.Taken.TaskID != "" {
+			taken[got.Taken.TaskID]++
+		}
+	}
+	for id, n := range taken {
+		if n != 1 {
+			t.Errorf("%s was taken %d times", id, n)
+		}
+	}
+	// Whoever was too late for all of them may ask again.
+	for len(taken) < tasks {
+		var got struct {
+			Taken struct {
+				TaskID string `json:"task_id"`
+			}
+		}
+		text := b.use(sessions[0], false, "amp_next", `{"wait_seconds":0}`)
+		if err := json.Unmarshal([]byte(text), &got); err != nil || got.Taken.TaskID == "" || taken[got.Taken.TaskID] > 0 {
+			t.Fatalf("%s %v", text, err)
+		}
+		taken[got.Taken.TaskID]++
+	}
+	const result = `{"task_id":"T-2026-100","completion_status":"failed","blockers":["The tests do not run"],` +
+		`"diff_summary":{"files_changed":[],"lines_added":0,"lines_removed":0},"self_assessment":{"criteria_met":["no"]},` +
+		`"generation":%d}`
+	text := b.use(sessions[1], true, "amp_result", fmt.Sprintf(result, 7))
+	if !strings.Contains(text, "lease of generation 7") {
+		t.Error(text)
+	}
+	b.use(sessions[1], false, "amp_result", fmt.Sprintf(result, 1))
 }
 
 func TestAnApprovalThroughATool(t *testing.T) {

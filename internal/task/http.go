@@ -148,7 +148,7 @@ func (s *Tasks) post(kind amp.Kind) wire.Handler {
 			return err
 		case wrong != nil:
 			return wire.Reply(w, wrong.Status(), wrong)
-		case answer.Status == duplicate:
+		case answer.Status == Duplicate:
 			return wire.Reply(w, http.StatusOK, answer)
 		}
 		return wire.Reply(w, http.StatusAccepted, answer)

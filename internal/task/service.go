@@ -121,9 +121,9 @@ type Answer struct {
 	Handoff *handoff.Handed `json:"handoff,omitempty"`
 }
 
-// duplicate is the status of a document that was stored before (R-006). Clients that lost an
+// Duplicate is the status of a document that was stored before (R-006). Clients that lost an
 // answer send again, so it is a success.
-const duplicate = "duplicate"
+const Duplicate = "duplicate"
 
 // Take takes one document through all layers. There are three outcomes, and exactly one of them
 // holds: the document is recorded with everything that follows from it (Answer); it is refused,
@@ -290,7 +290,7 @@ func (w *work) take(ctx context.Context) (Answer, *ErrorRecord, error) {
 		a.TaskStatus, a.Generation, a.Claim = next.Status(), seat.Generation, seat.Claim
 	}
 	if out.Duplicate {
-		a.Status, a.Plan = duplicate, w.plan
+		a.Status, a.Plan = Duplicate, w.plan
 		return a, nil, nil
 	}
 	for _, m := range out.Raised {
