@@ -17,12 +17,16 @@ func OpenClone(ctx context.Context, path string) (*Repository, error) {
 		return nil, err
 	}
 	if _, err := os.Stat(filepath.Join(path, ".git")); err == nil {
-		return find([]string{path}, path)
+		r, err := find([]string{path}, path)
+		if err == nil {
+			r.own = true
+		}
+		return r, err
 	}
 	if path, err = filepath.EvalSymlinks(path); err != nil {
 		return nil, err
 	}
-	r := &Repository{path}
+	r := &Repository{path, true}
 	if _, ok, err := r.run(ctx, "", "rev-parse", "--git-dir"); err != nil || !ok {
 		return nil, errors.Join(errors.New("there is no git repository at "+path), err)
 	}

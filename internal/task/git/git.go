@@ -27,6 +27,7 @@ import (
 // and needs no closing.
 type Repository struct {
 	dir string // the folder of its objects and refs, without symbolic links
+	own bool   // it is the caller's own, and may borrow objects of others
 }
 
 const (
@@ -133,7 +134,7 @@ func find(roots []string, path string) (*Repository, error) {
 			return nil, err
 		}
 	}
-	return &Repository{dir}, nil
+	return &Repository{dir: dir}, nil
 }
 
 // Place is the folder of the repository's objects and refs. Another place is another repository.
@@ -246,7 +247,14 @@ func (r *Repository) run(ctx context.Context, input string, args ...string) (out
 	// Whatever it has started ends with it.
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
-	err = cmd.Run()
+	if r.own {
+		err = cmd.Start()
+	} else {
+		err = confine(r.dir, cmd.Start)
+	}
+	if err == nil {
+		err = cmd.Wait()
+	}
 	if exit, refused := errors.AsType[*exec.ExitError](err); refused && exit.Exited() && ctx.Err() == nil {
 		return said.String(), false, nil
 	}

@@ -153,11 +153,12 @@ func (p *parts) add(e *ledger.Entry, b *step) error {
 		one := show("commit", sub.Commit, amp.Unverified, "%s names it as the result of %s; nobody has looked at the repository",
 			e.Actor, sub.ID)
 		one.result, one.base, one.branch = m.Result, b.Task.Base, b.Task.Branch
-		if sub.Commit == "" {
+		switch {
+		case sub.Commit == "":
 			one.Why = e.Actor + " names no commit as the result of " + sub.ID
-		} else if b.Git != nil && b.Git.Look != nil {
+		case b.Git != nil && b.Git.Look != nil:
 			one.State, one.Why = b.Git.Look.Outcome, "the server, when "+e.Actor+" reported "+sub.ID+": "+b.Git.Look.Reason
-		} else if b.Git != nil && b.Git.Commit == sub.Commit { // an entry of before looks were recorded
+		case b.Git != nil && b.Git.Commit == sub.Commit: // an entry of before looks were recorded
 			one.State, one.Why = amp.Verified, "the server found it on the branch when "+e.Actor+" reported "+sub.ID
 		}
 	case m.Request != nil:
