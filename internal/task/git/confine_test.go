@@ -8,13 +8,14 @@ import (
 	"testing"
 
 	"signalbox/internal/task/git"
+	"signalbox/internal/testbed"
 )
 
 // TestGitReadsNothingOutsideOfTheRepository puts links there after the repository was opened and checked, as somebody
 // does who waits for the moment in which git reads.
 func TestGitReadsNothingOutsideOfTheRepository(t *testing.T) {
 	if !git.Confined() {
-		t.Skip("this kernel has no Landlock")
+		testbed.Missing(t, "this kernel has no Landlock")
 	}
 	root := t.TempDir()
 	if plain, err := filepath.EvalSymlinks(root); err == nil {
