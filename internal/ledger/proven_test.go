@@ -2,6 +2,7 @@ package ledger_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -69,6 +70,32 @@ func TestAnEntryThatWasChangedIsNotProved(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The first write of a process may be refused, and then the process does not know where the ledger ends.
+func TestEntriesAreProvedAfterTheFirstWriteFailed(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := startFilled(t, address, 10)
+		n.stop()
+		n = start(t, address, n.dir, func(o *ledger.Options) { o.Alone = true })
+		refused := errors.New("refused")
+		if err := n.Write(t.Context(), func(*ledger.Tx) error { return refused }); !errors.Is(err, refused) {
+			t.Fatal(err)
+		}
+		err := n.Write(t.Context(), func(tx *ledger.Tx) error {
+			for _, name := range []string{"one", "two", "three"} {
+				tx.Append(written(name, "text"))
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all, err := n.Prover(t.Context()).Entries(ledger.Query{}); err != nil || len(all) != 13 {
+			t.Errorf("%d entries: %v", len(all), err)
+		}
+	})
 }
 
 func TestAContradictionIsRecordedOnce(t *testing.T) {

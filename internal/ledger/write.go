@@ -316,9 +316,10 @@ const guessAgain = 64
 //
 // The head is usually where our last batch left it, so it is guessed, which spares
 // PostgreSQL a round trip. Moving the head on fails if the guess was wrong; then
-// the batch is run again from the head as it is.
+// the batch is run again from the head as it is. While no batch of ours has left it anywhere there is
+// nothing to guess: a batch would begin at entry 1, and attempt would take its entries for those that are there.
 func (l *Ledger) commit(batch []*request) (n int, err error) {
-	if l.readHead == 0 {
+	if l.readHead == 0 && l.lastHead.seq > 0 {
 		n, err = l.attempt(batch, &l.lastHead)
 		if err == nil || hopeless(err) {
 			return n, err
