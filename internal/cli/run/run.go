@@ -132,6 +132,9 @@ func prepare(a *command.App, args []string, f flags, config *server.Config) (*ru
 		if job.Resume, err = e.ReadResume(f.resume); err != nil {
 			return nil, command.Usage("%s", fault.From(err).Message)
 		}
+		if job.Resume, err = e.Whole(job); err != nil {
+			return nil, command.Usage("%s", fault.From(err).Message)
+		}
 	}
 	// Only the start depends on the CLI and the network; how long it may take to leave does
 	// not.

@@ -234,8 +234,8 @@ func outputText(content value) string {
 	return strings.Join(parts, "\n")
 }
 
-// complete takes the result. Its text stands in if the agent has said nothing (RUN-8),
-// and a failure without a reason gets one (RUN-7).
+// complete takes the result. Its text is the answer if the agent has said nothing (RUN-8), or why the run has failed; a
+// failure without a reason gets one (RUN-7).
 func (a *ampStream) complete(s *Stream, v value, subtype string) {
 	if cost, ok := v.get("total_cost_usd").number(); ok {
 		s.usage.CostUSD = &cost
@@ -243,12 +243,15 @@ func (a *ampStream) complete(s *Stream, v value, subtype string) {
 	s.usage.DurationMS, _ = v.get("duration_ms").integer()
 	s.usage.Turns, _ = v.get("num_turns").integer()
 	failed := string(v.get("is_error")) == "true"
-	problem := v.get("error").str()
+	problem := or(v.get("error").str(), v.get("result").str())
 	if failed && problem == "" {
 		problem = "amp run failed"
 		if subtype != "" {
 			problem += " (" + subtype + ")"
 		}
 	}
-	s.complete(!failed, v.get("result").str(), problem)
+	if !failed && len(s.answer) == 0 {
+		s.setAnswer(v.get("result").str())
+	}
+	s.complete(!failed, problem)
 }

@@ -286,13 +286,13 @@ func (c *claudeStream) complete(s *Stream, v value) {
 	text, subtype := v.get("result").str(), v.get("subtype").str()
 	// A subtype that begins with error is a failure, whatever is_error says.
 	if failed := v.get("is_error").truthy() || strings.HasPrefix(subtype, "error"); failed {
-		s.complete(false, "", s.message(c.problem(v, text, subtype), Exit{}))
+		s.complete(false, s.message(c.problem(v, text, subtype), Exit{}))
 		return
 	}
 	if text != "" {
 		s.setAnswer(text)
 	}
-	s.complete(true, "", "")
+	s.complete(true, "")
 }
 
 // takeUsage takes what the result says was used. Its usage is that of the agent itself, without subagents. modelUsage

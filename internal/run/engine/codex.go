@@ -99,9 +99,9 @@ func (c *codexStream) line(s *Stream, v value) {
 		c.problem(s, v.get("message").str())
 	case "turn.completed":
 		c.count(s, v.get("usage"))
-		s.complete(true, "", "")
+		s.complete(true, "")
 	case "turn.failed":
-		s.complete(false, "", or(v.get("error").get("message").str(), "codex turn failed"))
+		s.complete(false, or(v.get("error").get("message").str(), "codex turn failed"))
 	}
 }
 

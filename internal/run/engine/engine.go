@@ -70,8 +70,10 @@ type Engine struct {
 	// unguarded is why there is no guard, where the CLI has hooks all the same.
 	unguarded string
 	line      func(token string) string // the resume line
-	pattern   *regexp.Regexp
-	start     func() translator
+	// whole is the whole id of a session that was given by its beginning, nil where ids are always whole.
+	whole   func(Job) (string, error)
+	pattern *regexp.Regexp
+	start   func() translator
 }
 
 // translator turns the lines of one engine into events of a stream. Each run has its
@@ -119,6 +121,19 @@ func (e *Engine) Command(j Job) string {
 		return j.Settings.Command
 	}
 	return e.Name
+}
+
+// Whole is the session that a job goes on with, by its whole id. The error names the sessions that the beginning of an
+// id fits, if there are several.
+func (e *Engine) Whole(j Job) (Resume, error) {
+	if e.whole == nil || j.Resume.Value == "" {
+		return j.Resume, nil
+	}
+	id, err := e.whole(j)
+	if err != nil {
+		return j.Resume, err
+	}
+	return Resume{Engine: e.Name, Value: id}, nil
 }
 
 // Args are the arguments of the program. The prompt is not among them (RUN-17).

@@ -40,12 +40,12 @@ func (s *Stream) Finish(e Exit) {
 		}
 		text := s.message(fmt.Sprintf("%s failed (%s).", s.engine.label, code(e.Code)), e)
 		s.emitWarning(text)
-		s.complete(false, "", text)
+		s.complete(false, text)
 	default:
 		// RUN-25: the engine knows whether a silent exit is a success.
 		ok, problem := s.to.end(s)
 		if ok {
-			s.complete(true, "", "")
+			s.complete(true, "")
 			return
 		}
 		s.fail(problem, e)
@@ -54,7 +54,7 @@ func (s *Stream) Finish(e Exit) {
 
 // fail completes the run as failed, with the session and standard error in the message.
 func (s *Stream) fail(problem string, e Exit) {
-	s.complete(false, "", s.message(problem, e))
+	s.complete(false, s.message(problem, e))
 }
 
 // noResult is the end of an engine that writes a result when it is done, and did not

@@ -86,7 +86,7 @@ func (g *geminiStream) problem(s *Stream, v value) {
 		s.emitWarning(message)
 		return
 	}
-	s.complete(false, "", message)
+	s.complete(false, message)
 }
 
 // complete takes the result, with the usage of the whole run. The error is used only if
@@ -113,7 +113,7 @@ func (g *geminiStream) complete(s *Stream, v value) {
 	}
 	s.usage.DurationMS, _ = stats.get("duration_ms").integer()
 	status := v.get("status").shown()
-	s.complete(status == "success", "",
+	s.complete(status == "success",
 		or(v.get("error").get("message").str(), fmt.Sprintf("gemini result status: %s", status)))
 }
 

@@ -34,7 +34,8 @@ func opencodeArgs(j Job) []string {
 // opencodeStream translates `opencode run --format json`.
 type opencodeStream struct {
 	stepped bool   // a step was finished
-	failed  string // what the last tool that failed said
+	text    string // the id of the last text
+	apart   bool   // what is said next is not part of that text
 }
 
 // begin names the model that was asked for.
@@ -57,10 +58,11 @@ func (o *opencodeStream) line(s *Stream, v value) {
 	case "":
 	case "step_start":
 		o.begin(s)
+		o.apart = true
 	case "tool_use":
 		o.tool(s, part)
 	case "text":
-		s.appendAnswer(part.get("text").str())
+		o.say(s, part)
 	case "reasoning":
 		if text := part.get("text").str(); text != "" {
 			s.emitDone(&Action{
@@ -74,10 +76,23 @@ func (o *opencodeStream) line(s *Stream, v value) {
 		problem := v.get("error")
 		message := or(problem.get("data").get("message").str(),
 			or(problem.get("message").str(), or(problem.get("name").str(), "opencode error")))
-		s.complete(false, message, message)
+		s.complete(false, message)
 	default:
 		s.emitWarning("opencode emitted unsupported event: " + kind)
 	}
+}
+
+// say takes a text. Texts of different ids, or of different steps, are paragraphs of their own.
+func (o *opencodeStream) say(s *Stream, part value) {
+	text, id := part.get("text").str(), part.get("id").str()
+	if text == "" {
+		return
+	}
+	if len(s.answer) > 0 && (o.apart || id != o.text) {
+		s.appendAnswer("\n\n")
+	}
+	o.text, o.apart = id, false
+	s.appendAnswer(text)
 }
 
 // tool takes a tool call. opencode reports finished calls only, so most actions are one
@@ -112,19 +127,18 @@ func (o *opencodeStream) tool(s *Stream, part value) {
 		s.closeAction(id)
 		s.emitDone(a, exit == 0)
 	case "error":
-		o.failed = state.get("error").shown()
-		a.Detail["error"], a.Detail["exit_code"] = o.failed, nil
+		why := state.get("error").shown()
+		a.Detail["error"], a.Detail["exit_code"] = why, nil
 		no := false
 		s.closeAction(id)
-		s.emit(Event{Type: Acted, Engine: s.engine.Name, Action: a, Phase: Done, OK: &no, Message: o.failed})
+		s.emit(Event{Type: Acted, Engine: s.engine.Name, Action: a, Phase: Done, OK: &no, Message: why})
 	default:
 		s.emitBegun(a)
 	}
 }
 
 // step takes the end of a step: its cost and tokens are added up. The reason stop ends
-// the run; if the agent has said nothing, the error of the last tool that failed is the
-// answer.
+// the run.
 func (o *opencodeStream) step(s *Stream, part value) {
 	o.stepped = true
 	s.usage.Turns++
@@ -147,6 +161,6 @@ func (o *opencodeStream) step(s *Stream, part value) {
 		s.addTokens("", t)
 	}
 	if part.get("reason").is("stop") {
-		s.complete(true, o.failed, "")
+		s.complete(true, "")
 	}
 }

@@ -22,6 +22,7 @@ func pi() *Engine {
 			return "pi --session " + token
 		},
 		pattern: regexp.MustCompile("(?im)^\\s*`?pi\\s+--session\\s+([^`\\n]*[^`\\s])`?\\s*$"),
+		whole:   wholePi,
 		start:   func() translator { return &piStream{} },
 	}
 }
@@ -104,21 +105,17 @@ func (p *piStream) line(s *Stream, v value) {
 	}
 }
 
-// session takes the short form of the session's id, the text before the first dash,
-// which pi accepts for the whole one. A run that was given a file, or the beginning of
-// an id, keeps what it was given, so that its session stays the same (RUN-5).
+// session takes the session's id. A run that was given a file keeps it, so that its session stays the same (RUN-5); one
+// that was given the beginning of an id has the whole one from now on.
 func (p *piStream) session(s *Stream, id string) {
-	// A file name, or a prefix of the id, names the same session. setSession compares nothing,
-	// so it is settled here.
-	if want := s.job.Resume.Value; want != "" && (strings.ContainsAny(want, `/\~`) || strings.HasPrefix(id, want)) {
-		s.setSession(want)
-		return
+	want := s.job.Resume.Value
+	switch {
+	case strings.ContainsAny(want, `/\~`) || strings.HasSuffix(want, ".jsonl"):
+		id = want
+	case want != "" && strings.HasPrefix(id, want):
+		s.job.Resume.Value = id
 	}
-	short, _, found := strings.Cut(id, "-")
-	if !found {
-		short = first(id, 8)
-	}
-	s.setSession(short)
+	s.setSession(id)
 }
 
 // use starts the action of a tool call.
@@ -227,7 +224,7 @@ func (p *piStream) complete(s *Stream, messages value) {
 	if len(last) > 0 {
 		p.takeMessage(s, last)
 	}
-	s.complete(p.problem == "", "", p.problem)
+	s.complete(p.problem == "", p.problem)
 }
 
 // endNote ends a note of a retry or a compaction.

@@ -1,9 +1,14 @@
 package engine_test
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
+	"signalbox/internal/fault"
 	"signalbox/internal/run/engine"
+	"signalbox/internal/testbed"
 )
 
 func TestResumeLinesOfEveryEngine(t *testing.T) {
@@ -51,6 +56,57 @@ func TestWhatAPersonGivesAsASession(t *testing.T) {
 		got, err := amp.ReadResume(text)
 		if got.Value != want || (err == nil) != (want != "") {
 			t.Errorf("%q: %+v, %v", text, got, err)
+		}
+	}
+}
+
+// pi orders its ids by time, and takes the beginning of one for the session that was used last of those it fits.
+func TestTheBeginningOfAnIDIsTheSessionThatItFits(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("PI_CODING_AGENT_DIR", home)
+	keep := func(folder, id string) {
+		t.Helper()
+		dir := filepath.Join(home, "sessions", folder)
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		testbed.Write(t, filepath.Join(dir, "2026-11-18T10-00-00-000Z_"+id+".jsonl"),
+			`{"type":"session","version":3,"id":"`+id+`","cwd":"/x"}`+"\n"+`{"type":"message"}`+"\n")
+	}
+	const one, two, three, four = "0199a000-1111-7000-8000-000000000001", "0199a000-1111-7000-8000-000000000002",
+		"0199bbbb-0000-7000-8000-000000000003", "0199bbbb-0000-7000-9000-000000000004"
+	keep("--srv-app--", one)
+	keep("--srv-app--", two)
+	keep("--srv-app--", three)
+	keep("--srv-[other]--", four)
+	testbed.Write(t, filepath.Join(home, "sessions", "--srv-app--", "broken.jsonl"), "no header\n")
+	pi, err := engine.Find("pi")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ token, dir, want string }{
+		{"0199bbbb", "/srv/app", three}, // that of the folder, as pi has it
+		{"0199bbbb", "/srv/[other]", four},
+		{three[:23], "/elsewhere", three},
+		{two, "/srv/app", two},
+		{"0199cccc", "/srv/app", "0199cccc"}, // pi says that there is none
+		{"/tmp/0199a000.jsonl", "/srv/app", "/tmp/0199a000.jsonl"},
+		{"", "/srv/app", ""},
+	} {
+		got, err := pi.Whole(engine.Job{Dir: c.dir, Resume: engine.Resume{Engine: "pi", Value: c.token}})
+		if err != nil || got.Value != c.want || got.Engine != "pi" {
+			t.Errorf("%q in %s: %+v %v", c.token, c.dir, got, err)
+		}
+	}
+	for token, dir := range map[string]string{"0199a000": "/srv/app", "0199bbbb": "/elsewhere"} {
+		got, err := pi.Whole(engine.Job{Dir: dir, Resume: engine.Resume{Engine: "pi", Value: token}})
+		if !fault.Is(err, fault.InvalidRequest) || got.Value != token {
+			t.Errorf("%q in %s: %+v %v", token, dir, got, err)
+		}
+		for _, id := range []string{one, two, three, four} {
+			if strings.HasPrefix(id, token) != strings.Contains(err.Error(), id) {
+				t.Errorf("%q: %v", token, err)
+			}
 		}
 	}
 }

@@ -116,7 +116,7 @@ func (s *Stream) begin(title string, meta map[string]any) {
 		s.session = want
 		// complete calls the translator's begin; this keeps it from coming back here.
 		s.started = true // there is none
-		s.complete(false, "", fmt.Sprintf("%s emitted session id %s but expected %s", s.engine.Name, got, want))
+		s.complete(false, fmt.Sprintf("%s emitted session id %s but expected %s", s.engine.Name, got, want))
 		return
 	}
 	s.started = true
@@ -220,9 +220,9 @@ func tail(answer []byte) []byte {
 // setAnswer replaces the answer.
 func (s *Stream) setAnswer(text string) { s.answer = append(s.answer[:0], text...) }
 
-// complete emits the end, once (RUN-1). answer stands in if the agent has said nothing.
-// A failure always has an error text, and a success never (RUN-7).
-func (s *Stream) complete(ok bool, answer, problem string) {
+// complete emits the end, once (RUN-1). The answer is what the agent has said, and never why it failed: a failure
+// always has an error text, and a success never (RUN-7).
+func (s *Stream) complete(ok bool, problem string) {
 	if s.completed {
 		return
 	}
@@ -236,9 +236,6 @@ func (s *Stream) complete(ok bool, answer, problem string) {
 	if len(s.answer) > maxAnswer {
 		s.answer = tail(s.answer)
 	}
-	if len(s.answer) > 0 {
-		answer = string(s.answer)
-	}
 	if !ok && problem == "" {
 		problem = s.engine.Name + " run failed"
 	}
@@ -246,7 +243,7 @@ func (s *Stream) complete(ok bool, answer, problem string) {
 		problem = ""
 	}
 	s.emit(Event{
-		Type: Completed, Engine: s.engine.Name, OK: &ok, Answer: answer, Resume: s.Session(), Error: problem,
+		Type: Completed, Engine: s.engine.Name, OK: &ok, Answer: string(s.answer), Resume: s.Session(), Error: problem,
 		Usage: s.usage.report(s.counted),
 	})
 }

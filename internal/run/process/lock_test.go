@@ -111,7 +111,7 @@ func TestARunThatSaysTwiceWhatItIsHasItsLockOnce(t *testing.T) {
 	if e := l.last(t); told != 2 || !*e.OK {
 		t.Errorf("%d started, %+v", told, e)
 	}
-	release, err := locks.Take(t.Context(), "pi:abcd1234")
+	release, err := locks.Take(t.Context(), "pi:abcd1234-0000-0000-0000-000000000000")
 	if err != nil {
 		t.Fatal(err)
 	}

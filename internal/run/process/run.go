@@ -91,6 +91,8 @@ type run struct {
 func Run(ctx context.Context, s Spec, emit func(engine.Event, engine.Usage)) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
+	whole, err := s.Engine.Whole(s.Job)
+	s.Job.Resume = whole
 	r := &run{
 		Spec: s, emit: emit, ctx: ctx, stop: stop, release: func() {}, result: make(chan struct{}),
 		heard: make(chan struct{}),
@@ -98,7 +100,10 @@ func Run(ctx context.Context, s Spec, emit func(engine.Event, engine.Usage)) {
 	r.markHeard = sync.OnceFunc(func() { close(r.heard) })
 	r.stream = s.Engine.NewStream(s.Job, r.handleEvent)
 	defer func() { r.release() }()
-	exit, err := r.execute()
+	var exit engine.Exit
+	if err == nil {
+		exit, err = r.execute()
+	}
 	if err != nil {
 		exit.Reason = err.Error()
 	}

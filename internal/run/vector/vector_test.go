@@ -12,17 +12,21 @@ import (
 
 const amp = "../engine/testdata/amp"
 
-func TestEveryCaseOfAmpComesOut(t *testing.T) {
-	outcomes, err := vector.Check(amp)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(outcomes) < 100 {
-		t.Errorf("only %d cases were found", len(outcomes))
-	}
-	for _, o := range outcomes {
-		if o.Problem != "" {
-			t.Errorf("%s: %s", o.Name, o.Problem)
+// Three cases say something else than where they come from: in two of opencode an error was the answer, and in one of pi
+// a session was known by a part of its id.
+func TestEveryCaseComesOut(t *testing.T) {
+	for dir, least := range map[string]int{amp: 100, "../engine/testdata/others": 29} {
+		outcomes, err := vector.Check(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(outcomes) < least {
+			t.Errorf("%s: only %d cases were found", dir, len(outcomes))
+		}
+		for _, o := range outcomes {
+			if o.Problem != "" {
+				t.Errorf("%s: %s", o.Name, o.Problem)
+			}
 		}
 	}
 }
