@@ -74,10 +74,11 @@ func (s *Tasks) tryCompletion(ctx context.Context, w *watched) (tried bool, err 
 	})
 }
 
-// watched is a task whose repository is looked at.
+// watched is a task whose repository is looked at, as it stood when its row was read.
 type watched struct {
 	workspace string
 	task      amp.Task
+	seq       int64 // of the entry that the row follows from
 }
 
 // watch looks at every watched repository once. A repository that git is too slow in is logged and
@@ -99,14 +100,24 @@ func (s *Tasks) watch(ctx context.Context) error {
 		if f == nil {
 			continue
 		}
-		err = s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-			return s.takeFound(tx, w.workspace, amp.Input{Kind: amp.InMoved, TaskID: w.task.ID, Moved: f}, nil)
-		})
-		if err != nil {
+		if err := s.takeMoved(ctx, w, f); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// takeMoved takes a finding of the watcher, if the task still stands as it did before the look. What was found about a
+// state that has passed may be said of the wrong state, and may be known already; the next look finds what is left.
+func (s *Tasks) takeMoved(ctx context.Context, w *watched, f *amp.Finding) error {
+	return s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		var seq int64
+		err := tx.QueryRow("SELECT seq FROM task WHERE workspace = $1 AND task_id = $2", []any{w.workspace, w.task.ID}, &seq)
+		if err != nil || seq != w.seq {
+			return err
+		}
+		return s.takeFound(tx, w.workspace, amp.Input{Kind: amp.InMoved, TaskID: w.task.ID, Moved: f}, nil)
+	})
 }
 
 // watchedStates are the statuses of tasks that are under way. Held tasks are left out: they already wait for the admin.
@@ -125,7 +136,7 @@ func (s *Tasks) watchList(ctx context.Context, statuses ...string) (list []watch
 	err = store.Each(s.core.DB.Reading(ctx), func(scan store.Scan) error {
 		var w watched
 		var state []byte
-		if err := scan(&w.workspace, &state); err != nil {
+		if err := scan(&w.workspace, &w.seq, &state); err != nil {
 			return err
 		}
 		err := wire.Unmarshal(state, &w.task)
@@ -133,7 +144,7 @@ func (s *Tasks) watchList(ctx context.Context, statuses ...string) (list []watch
 			list = append(list, w)
 		}
 		return err
-	}, "SELECT workspace, state FROM task WHERE status IN ("+store.Marks(1, len(args))+") ORDER BY workspace, task_id",
+	}, "SELECT workspace, seq, state FROM task WHERE status IN ("+store.Marks(1, len(args))+") ORDER BY workspace, task_id",
 		args...)
 	return list, err
 }
