@@ -366,11 +366,10 @@ func TestAProviderThatStallsIsLeft(t *testing.T) {
 	}
 	// A machine may be too busy for a provider that has begun to be heard in time; it is asked again.
 	begun := func(path, ask string) (got answer) {
-		for range 20 {
-			if got = n.call("POST", path, ask); !strings.Contains(got.body, "awaiting response headers") {
-				break
-			}
-		}
+		testbed.Until(t, "a provider that is heard in time", func() bool {
+			got = n.call("POST", path, ask)
+			return !strings.Contains(got.body, "awaiting response headers")
+		})
 		return got
 	}
 	for _, rules := range []string{"", gateBash} {

@@ -75,6 +75,11 @@ func Dial(t testing.TB, network, address string) net.Conn {
 	Until(t, "somebody who listens at "+address, func() bool {
 		var err error
 		conn, err = (&net.Dialer{}).DialContext(t.Context(), network, address)
+		// Where nobody listens, a connection may be given the same port at both ends, and then takes it from the listener.
+		if err == nil && conn.LocalAddr().String() == conn.RemoteAddr().String() {
+			_ = conn.Close()
+			return false
+		}
 		return err == nil
 	})
 	t.Cleanup(func() { _ = conn.Close() })

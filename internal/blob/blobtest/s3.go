@@ -29,10 +29,14 @@ func S3(t testing.TB) blob.S3 {
 	// The keys are those of the answer below.
 	server.Env = append(os.Environ(), "ROOT_ACCESS_KEY=test-key", "ROOT_SECRET_KEY=test-secret")
 	testbed.Background(t, server)
-	// Wait until the server listens.
-	testbed.Dial(t, "tcp", address)
-	return blob.S3{
+	bucket := blob.S3{
 		Endpoint: "http://" + address, Region: "us-east-1", Bucket: "attachments", AccessKey: "test-key",
 		SecretKey: wire.NewSecret("test-secret"),
 	}
+	// It may accept connections before it answers.
+	testbed.Until(t, "the S3 server to answer", func() bool {
+		_, err := blob.OpenBucket(t.Context(), bucket)
+		return err == nil
+	})
+	return bucket
 }

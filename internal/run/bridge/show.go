@@ -29,6 +29,9 @@ const (
 // time, until ctx ends.
 func (b *Bridge) Run(ctx context.Context) error {
 	if err := b.beginCursor(ctx); err != nil {
+		if ctx.Err() != nil { // the server stops before it has begun
+			return nil //nolint:nilerr // which is no failure
+		}
 		return err
 	}
 	return b.ledger.Consume(ctx, cursor, isOfRun, b.follow)
