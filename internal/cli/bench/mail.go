@@ -29,7 +29,7 @@ import (
 func newMail(a *command.App) *command.Command {
 	b := newBench(a, "message", 16, &command.Command{
 		Use: "mail", Short: "Send signed messages as fast as they are taken, or at a rate",
-		Long: `Registers agents that write to each other in a circle, and prints how many messages were
+		Long: `Registers agents that write to each other in circles, and prints how many messages were
 taken and how fast, and then the latencies at half of that rate. Every message is signed
 beforehand and verified by the server. With --rate, and at half the rate, the time of a
 message begins when it is due, so that stalls of the server show in the latencies. Agents
@@ -59,7 +59,7 @@ const tenant = "bench"
 type correspondent struct {
 	directory.Registered
 	private ed25519.PrivateKey
-	body    []byte       // the one message that it sends, signed once
+	bodies  [][]byte     // a message for each of its recipients, signed once
 	waiting atomic.Int64 // messages in its queue, if all that were sent have arrived
 }
 
@@ -74,8 +74,9 @@ type correspondents struct {
 }
 
 const (
-	// nearlyFull is how many messages a queue, which takes 1,000, gets before the next circle's turn.
-	nearlyFull = 800
+	// fromOne is how many messages a queue gets of one sender, who may fill a quarter of its 1,000, before the next
+	// circle's turn, and writers is how many senders write to a queue.
+	fromOne, writers = 200, 4
 	// mailAtMost is for how many messages a second there is room, if no rate is given.
 	mailAtMost = 15_000
 	// maxCorrespondents is how many agents are registered at most; registering takes a while.
@@ -132,7 +133,7 @@ func (b *bench) mail(ctx context.Context, agents int) (report Report, err error)
 func (s *correspondents) needed(f flags) int {
 	// Without a rate: as many as a fast server may take, and half as many again at half the rate.
 	messages := f.duration.Seconds() * cmp.Or(f.rate, 1.5*mailAtMost) // with those at half the rate
-	agents := s.circle * int(math.Ceil(max(1, messages/float64(s.circle*nearlyFull))))
+	agents := s.circle * int(math.Ceil(max(1, messages/float64(int64(s.circle)*s.nearlyFull()))))
 	// Whole circles only, so that everybody has somebody to write to.
 	if most := max(1, maxCorrespondents/s.circle) * s.circle; agents > most {
 		s.full = make(chan *correspondent, most)
@@ -169,29 +170,38 @@ func (s *correspondents) register(ctx context.Context, n int) error {
 		}
 	}
 	for i, c := range s.agents {
-		if err := c.signMessage(s.recipientOf(i)); err != nil {
-			return err
+		for turn := range s.writers() {
+			if err := c.signMessage(s.recipientOf(i, turn)); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// recipientOf is the agent that agent i writes to: the next one of its circle.
-func (s *correspondents) recipientOf(i int) *correspondent {
+// writers is how many agents of a circle write to the same queue.
+func (s *correspondents) writers() int64 { return int64(min(writers, s.circle-1)) }
+
+// nearlyFull is how many messages a queue gets before the next circle's turn.
+func (s *correspondents) nearlyFull() int64 { return fromOne * s.writers() }
+
+// recipientOf is the agent that agent i writes to in one of its turns: one of those behind it in its circle.
+func (s *correspondents) recipientOf(i int, turn int64) *correspondent {
 	first := i - i%s.circle
-	return s.agents[first+(i+1-first)%s.circle]
+	return s.agents[first+(i+1+int(turn)-first)%s.circle]
 }
 
-// senderOf is the index of the agent that sends message number n: the agents of a circle in turn, and the
-// next circle when all its queues have nearlyFull messages.
-func (s *correspondents) senderOf(n int64) int {
+// senderOf is the index of the agent that sends message number n, and the turn that decides about its recipient: the
+// agents of a circle one after the other, and the next circle when all its queues are nearly full.
+func (s *correspondents) senderOf(n int64) (i int, turn int64) {
 	// Earlier loads have filled the first queues; go on behind them.
 	n += s.sent
-	circle := n / int64(s.circle*nearlyFull) * int64(s.circle)
-	return int((circle + n%int64(s.circle)) % int64(len(s.agents)))
+	size := int64(s.circle)
+	circle := n / (size * s.nearlyFull()) * size
+	return int((circle + n%size) % int64(len(s.agents))), n / size % s.writers()
 }
 
-// signMessage makes and signs the message that an agent sends. The server accepts the same bytes many times,
+// signMessage makes and signs a message that an agent sends. The server accepts the same bytes many times,
 // since a message's id is its own.
 func (c *correspondent) signMessage(to *correspondent) error {
 	payload := []byte(
@@ -206,24 +216,28 @@ func (c *correspondent) signMessage(to *correspondent) error {
 	if err != nil {
 		return err
 	}
-	c.body, err = wire.Marshal(map[string]any{
+	body, err := wire.Marshal(map[string]any{
 		"to": to.Address, "subject": "Task request", "priority": "normal",
 		"payload": wire.Raw(payload), "signature": signature,
 	})
+	c.bodies = append(c.bodies, body)
 	return err
 }
 
 // key is load.keyOf: the key of the agent that sends message number n.
-func (s *correspondents) key(n int64) string { return s.agents[s.senderOf(n)].APIKey }
+func (s *correspondents) key(n int64) string {
+	i, _ := s.senderOf(n)
+	return s.agents[i].APIKey
+}
 
 // body is load.body. It counts the message in its recipient's queue, and has that emptied in time.
 func (s *correspondents) body(n int64) []byte {
-	i := s.senderOf(n)
+	i, turn := s.senderOf(n)
 	// Exactly once per filling: Add returns each number to one caller.
-	if to := s.recipientOf(i); to.waiting.Add(1) == nearlyFull && s.full != nil {
+	if to := s.recipientOf(i, turn); to.waiting.Add(1) == s.nearlyFull() && s.full != nil {
 		s.full <- to
 	}
-	return s.agents[i].body
+	return s.agents[i].bodies[turn]
 }
 
 // drain empties queues that are nearly full until ctx ends. Without s.full it only waits.
@@ -233,7 +247,7 @@ func (s *correspondents) drain(ctx context.Context) {
 		case c := <-s.full:
 			n, err := s.emptyQueue(ctx, c)
 			// It may have been filled again while it was emptied; then nobody else reports it.
-			if err == nil && c.waiting.Add(-n) >= nearlyFull {
+			if err == nil && c.waiting.Add(-n) >= s.nearlyFull() {
 				s.full <- c
 			}
 		case <-ctx.Done():

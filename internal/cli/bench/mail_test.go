@@ -10,27 +10,38 @@ import (
 	"signalbox/internal/cli/api"
 )
 
-// Before the first are asked again, each is sent what its queue takes, and not more.
+// Before the first are asked again, each is sent what its queue takes, and not more; nor more of one sender than that
+// may fill of a queue.
 func TestALoadOfMailFillsNoQueue(t *testing.T) {
 	t.Parallel()
 	s := &correspondents{circle: 3}
-	n := s.needed(flags{duration: time.Second, rate: 5000})
-	if n != 9 || s.full != nil { // 3 take 2,400
+	n := s.needed(flags{duration: time.Second, rate: 3000})
+	if n != 9 || s.full != nil { // 3 take 1,200, since each has two to write to it
 		t.Fatalf("%d agents, emptied: %t", n, s.full != nil)
 	}
-	for range n {
-		s.agents = append(s.agents, &correspondent{})
+	for i := range n {
+		one := &correspondent{}
+		for turn := range 2 {
+			one.bodies = append(one.bodies, []byte{byte(i), byte(turn)})
+		}
+		s.agents = append(s.agents, one)
 	}
-	for i := range 5000 {
-		s.body(int64(i))
+	pairs := map[string]int{}
+	for i := range 3000 {
+		pairs[string(s.body(int64(i)))]++
 	}
-	s.sent = 5000
-	for i := range int64(n*nearlyFull) - s.sent {
-		s.body(i)
+	s.sent = 3000
+	for i := range int64(n)*s.nearlyFull() - s.sent {
+		pairs[string(s.body(i))]++
 	}
 	for i, one := range s.agents {
-		if got := one.waiting.Load(); got != nearlyFull {
-			t.Errorf("agent %d is sent %d messages, want %d", i, got, nearlyFull)
+		if got := one.waiting.Load(); got != 2*fromOne {
+			t.Errorf("agent %d is sent %d messages, want %d", i, got, 2*fromOne)
+		}
+	}
+	for pair, got := range pairs {
+		if got != fromOne {
+			t.Errorf("%q writes %d messages, want %d", pair, got, fromOne)
 		}
 	}
 	if n := s.needed(flags{duration: time.Hour}); n != maxCorrespondents/3*3 || s.full == nil {
