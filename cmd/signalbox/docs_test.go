@@ -323,6 +323,58 @@ signalbox mail --dir bob send dora "Here" "A file." --attach invoice.csv
 	}
 }
 
+// TestTheBashClientsWorkWithBothDefaults goes through every step of both bash clients, with one another and with ours, on
+// a default server and without a setting but the server's address and the agent's name.
+func TestTheBashClientsWorkWithBothDefaults(t *testing.T) {
+	t.Parallel()
+	folders := filepath.SplitList(os.Getenv("SIGNALBOX_TEST_AMP_SCRIPTS"))
+	if len(folders) == 0 {
+		t.Skip("SIGNALBOX_TEST_AMP_SCRIPTS names no checkout of the scripts")
+	}
+	for _, folder := range folders {
+		t.Run(folder, func(t *testing.T) {
+			t.Parallel()
+			s := beginWithScripts(t, folder, "")
+			step := func(line string, wanted ...string) {
+				t.Helper()
+				before := len(s.seen.String())
+				s.run(block{text: bashSteps + line + "\n"})
+				for _, want := range wanted {
+					if now := s.seen.String()[before:]; !strings.Contains(now, want) {
+						t.Errorf("%s printed no %q:\n%s", line, want, now)
+					}
+				}
+			}
+			step("as dora amp-init.sh --name dora", "AMP identity registered")
+			step("as emil amp-init.sh --name emil", "AMP identity registered")
+			step(`as dora amp-send.sh emil "Hi" "To a script. äöü" --attach invoice.csv`, "Message sent", "queued")
+			step("as emil amp-fetch.sh", "1 new message")
+			step("as emil amp-inbox.sh", "Hi")
+			step("as emil amp-read.sh msg_…", "To a script. äöü", "invoice.csv")
+			step("as emil amp-download.sh msg_… --all", "1 downloaded, 0 failed")
+			step(`as emil amp-reply.sh msg_… "Back."`, "Message sent")
+			step("as dora amp-fetch.sh; as dora amp-inbox.sh", "Re: Hi")
+			step("as dora amp-delete.sh msg_… --force", "Message deleted")
+			// With our client, in both directions.
+			step(`as dora amp-send.sh bob "Yo" "To ours."`, "Message sent")
+			step("signalbox mail --dir bob fetch", "Yo", "verified")
+			step(`signalbox mail --dir bob reply msg_… "From ours." --attach invoice.csv`, "queued")
+			step("as dora amp-fetch.sh; as dora amp-inbox.sh", "Re: Yo")
+			step("as dora amp-read.sh msg_…", "From ours.")
+			step("as dora amp-download.sh msg_… --all", "1 downloaded, 0 failed")
+			step(`as dora amp-reply.sh msg_… "Done."`, "Message sent")
+			// New keys, as the page says.
+			step("as dora signalbox mail --agent dora rotate", "SHA256:")
+			step(`as dora amp-send.sh emil "New" "With the new key."`, "Message sent")
+			step("as emil amp-fetch.sh", "1 new message")
+		})
+	}
+}
+
+// bashSteps lets an agent of its own folder run a script, with the defaults of the script.
+const bashSteps = `as() { who=$1; shift; mkdir -p "home-$who"; env HOME="$PWD/home-$who" ` +
+	`AMP_MAESTRO_URL=http://127.0.0.1:7446 CLAUDE_AGENT_NAME="$who" "$@"; }` + "\n"
+
 // beginWithScripts begins a story in which bob has an address and the scripts are on the path.
 func beginWithScripts(t *testing.T, folder, config string) *story {
 	t.Helper()

@@ -220,6 +220,67 @@ func TestMailBetweenHosts(t *testing.T) {
 	alice.exchanges(t, bob, "alice@default.signalbox.local", "bob@default.signalbox.local", "mesh")
 }
 
+// TestAMeshOfThreeHostsSurvivesKills: names stay with their hosts and mail arrives, whichever process is killed.
+func TestAMeshOfThreeHostsSurvivesKills(t *testing.T) {
+	t.Parallel()
+	names := []string{"host-a", "host-b", "host-c"}
+	at, dirs, hosts := make([]string, 3), make([]string, 3), make([]*process, 3)
+	for i := range names {
+		at[i], dirs[i] = testbed.FreeAddress(t), t.TempDir()
+	}
+	begin := func(i int) {
+		var others, secrets []string
+		for j, name := range names {
+			if j != i {
+				others = append(others, name+"=http://"+at[j])
+				secrets = append(secrets, fmt.Sprintf("%s=a-secret-of-the-hosts-%d-and-%d", name, min(i, j), max(i, j)))
+			}
+		}
+		hosts[i] = upWith(t, dirs[i], at[i], fmt.Sprintf("mesh: {host: %s, hosts: [%s], secrets: [%s]}", names[i],
+			strings.Join(others, ", "), strings.Join(secrets, ", ")))
+	}
+	for i := range names {
+		begin(i)
+	}
+	taken := func(i int, name string) {
+		t.Helper()
+		if code, out := run(t, dirs[i], "mail", "--dir", filepath.Join(t.TempDir(), name), "register", name); code == 0 {
+			t.Errorf("%s is registered on %s too: %s", name, names[i], out)
+		}
+	}
+	alice, bob := newMailer(t, hosts[0], "alice", ""), newMailer(t, hosts[1], "bob", "")
+	carol := newMailer(t, hosts[2], "carol", "")
+	taken(1, "alice")
+	taken(2, "bob")
+	carol.exchanges(t, bob, "carol@default.signalbox.local", "bob@default.signalbox.local", "mesh")
+
+	hosts[1].kill()
+	taken(2, "bob") // it is known to have the name
+	if out := carol.sends(t, "bob@default.signalbox.local", "while you are down"); !strings.Contains(out, "queued") {
+		t.Errorf("%s", out)
+	}
+	hosts[2].kill() // with the message in its queue
+	begin(2)
+	begin(1)
+	bob.receives(t, "while you are down", "carol@default.signalbox.local")
+
+	hosts[0].kill() // which keeps the names
+	taken(2, "bob")
+	newMailer(t, hosts[2], "dora", "")
+	begin(0)
+	testbed.Until(t, "the name to be claimed", func() bool {
+		code, _ := run(t, dirs[0], "mail", "--dir", alice.dir, "send", "dora@default.signalbox.local", "Hello", "a new name")
+		return code == 0
+	})
+	taken(0, "dora")
+	taken(1, "dora")
+	for _, dir := range dirs {
+		if out := mustRun(t, dir, "ledger", "rebuild", "--check"); !strings.Contains(out, " 0 differences") {
+			t.Errorf("rebuild --check: %s", out)
+		}
+	}
+}
+
 // TestAttachmentsInABucketAndScanned: with a real store and a real virus scanner.
 func TestAttachmentsInABucketAndScanned(t *testing.T) {
 	t.Parallel()

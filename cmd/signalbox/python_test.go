@@ -42,7 +42,7 @@ type mailer struct {
 func newMailer(t *testing.T, p *process, name, with string) *mailer {
 	t.Helper()
 	m := &mailer{t, p, name, filepath.Join(t.TempDir(), name), with}
-	m.mail("register", name)
+	m.mail("register", name, "--allow-unsigned") // the snippet of the specification does not sign
 	return m
 }
 
@@ -80,6 +80,7 @@ func TestThePythonOfTheSpecificationRunsAsItStands(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "my log.txt")
 	testbed.Write(t, file, "all is well")
 	alice.mail("send", "bob", "signed by Go", "plain text", "--context", `{"b":1.5,"a":[true,null]}`)
+	alice.mail("send", "bob", "für héllo ☕", "naïve 😀 \u2028 \x7f / <b>&", "--context", `{"ü":{"ß":"ö"},"z":"😀"}`)
 	for _, args := range [][]string{{"sign", to}, {"send", to, file}} {
 		var sent struct{ Status, Method string }
 		alice.python(&sent, args...)
@@ -96,6 +97,7 @@ func TestThePythonOfTheSpecificationRunsAsItStands(t *testing.T) {
 	bob.python(&got, "check", t.TempDir())
 	want := []checked{
 		{Subject: "signed by Go", Verified: true, Files: []string{}},
+		{Subject: "für héllo ☕", Verified: true, Files: []string{}},
 		{Subject: "signed by Python", Verified: true, Files: []string{}},
 		{Subject: "with a file", Files: []string{"all is well"}}, // the snippet does not sign
 	}

@@ -21,6 +21,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/kin"
 	"signalbox/internal/ledger"
+	"signalbox/internal/mail"
 	"signalbox/internal/server"
 )
 
@@ -127,14 +128,42 @@ func ofFile(source string) bool {
 // so the first BAD line is the one to look at first. status is nil if no server answers.
 func examineAll(ctx context.Context, a *command.App, config *server.Config) (all []finding, status *server.Status) {
 	running, status := examineServer(ctx, a)
-	return []finding{
+	all = []finding{
 		examineFolder(config),
 		examineDisk(config),
 		examineDatabase(ctx, config),
 		examineKey(config),
 		running,
 		examineHooks(),
-	}, status
+	}
+	if status != nil {
+		all = append(all, examineLinks(ctx, a)...)
+	}
+	return all, status
+}
+
+// examineLinks looks at the other providers and hosts that the server exchanges mail with: what waits for each, and why
+// the last call failed.
+func examineLinks(ctx context.Context, a *command.App) (all []finding) {
+	cl, err := a.Client()
+	if err != nil {
+		return nil
+	}
+	var links mail.Links
+	if err := cl.Call(ctx, api.Get("/ops/mail/links"), &links); err != nil {
+		return []finding{bad("mail links", err)}
+	}
+	for _, l := range links.Links {
+		text := fmt.Sprintf("%s, %s waiting", cmp.Or(l.URL, "found when it is needed"), output.Thousands(l.Waiting))
+		if l.Registrar {
+			text += ", decides about addresses"
+		}
+		if l.LastError != "" {
+			text += "; the last call failed: " + l.LastError
+		}
+		all = append(all, finding{l.Kind + " " + l.Name, l.LastError == "", text})
+	}
+	return all
 }
 
 // examineHooks looks for hooks that let their CLI go on when our program is gone.

@@ -1,12 +1,14 @@
 package deliver
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -66,6 +68,34 @@ func Queue(tx *ledger.Tx, d Delivery) (string, error) {
 		Body: b,
 	})
 	return name, nil
+}
+
+// Stalled reports whether a delivery that is queued now would wait behind one whose last try failed: nobody tries it
+// before that one has ended.
+func Stalled(tx *ledger.Tx, d Delivery) (bool, error) {
+	b, err := d.body()
+	if err != nil {
+		return false, err
+	}
+	var n int64
+	err = tx.QueryRow("SELECT count(*) FROM delivery_lane WHERE order_key = $1 AND tries > 0", []any{b.OrderKey}, &n)
+	return n > 0, err
+}
+
+// FailedTry is why a try failed, false for an entry that is no failed try. The subject of the entry is the delivery.
+// The reason is for whoever caused the delivery: it names neither the address nor what the receiver said.
+func FailedTry(e *ledger.Entry) (reason string, failed bool) {
+	if e.Kind != kindFailed && e.Kind != kindGivenUp {
+		return "", false
+	}
+	b, err := ledger.Read[tried](e)
+	switch {
+	case err != nil: // who waits goes on without the reason
+		return "the call failed", true
+	case b.Status != 0:
+		return "the call was answered with the status " + strconv.Itoa(b.Status), true
+	}
+	return "the call failed (" + cmp.Or(b.Class, "unknown") + ")", true
 }
 
 // body checks a delivery and makes the body of its entry.

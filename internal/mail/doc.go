@@ -5,7 +5,7 @@
 // registered agents (directory), other providers and hosts (federation), files (attachment),
 // and everything that needs no server (amp). They do not import mail and know no messages.
 //
-// The rules of the protocol have numbers, MSG-1 to MSG-95, in docs/protocols/mail.md. Comments
+// The rules of the protocol have numbers, MSG-1 to MSG-99, in docs/protocols/mail.md. Comments
 // cite them where the code would look odd without them.
 //
 // # The life of a message

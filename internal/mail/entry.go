@@ -2,7 +2,10 @@ package mail
 
 import (
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/attachment"
 	"signalbox/internal/mail/errand"
+	"signalbox/internal/mail/injection"
+	"signalbox/internal/mail/once"
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/wire"
@@ -40,7 +43,9 @@ type Meta struct {
 	Kind               string   `json:"kind"`
 	Trust              Trust    `json:"trust"`
 	Flags              []string `json:"flags,omitempty"`
-	Alias              string   `json:"alias,omitzero"` // the id of the client (MSG-27)
+	// Marks say where each flag was found.
+	Marks []injection.Mark `json:"marks,omitempty"`
+	Alias string           `json:"alias,omitzero"` // the id of the client (MSG-27)
 	// Idem and Request recognise a repeated request (MSG-35). They stay for as long as the message.
 	Idem      string `json:"idempotency_key,omitzero"`
 	Request   string `json:"request_sha256,omitzero"`
@@ -50,13 +55,20 @@ type Meta struct {
 	Quarantine string `json:"quarantine,omitzero"`
 	Gate       string `json:"gate,omitzero"`
 	// PayloadSHA256 proves what the payload was after it has been erased.
-	PayloadSHA256 string        `json:"payload_sha256"`
-	Attachments   []string      `json:"attachments,omitempty"`
-	AttachedUntil int64         `json:"attached_until,omitzero"` // microseconds
-	Pin           string        `json:"pin,omitzero"`            // fingerprint of a foreign sender's key (MSG-82)
-	Unpin         string        `json:"unpin,omitzero"`          // the fingerprint that it replaces
-	At            int64         `json:"at,omitzero"`             // microseconds, with Pin
-	Hands         *errand.Terms `json:"hands_on,omitzero"`       // to the recipient, nil for nothing
+	PayloadSHA256 string   `json:"payload_sha256"`
+	Attachments   []string `json:"attachments,omitempty"` // that we have
+	// Files are all of them as we know them, without their URLs; erased with the payload.
+	Files         []amp.Attachment `json:"files,omitempty"`
+	AttachedUntil int64            `json:"attached_until,omitzero"` // microseconds
+	Pin           string           `json:"pin,omitzero"`            // fingerprint of a foreign sender's key (MSG-82)
+	Unpin         string           `json:"unpin,omitzero"`          // the fingerprint that it replaces
+	At            int64            `json:"at,omitzero"`             // microseconds, with Pin
+	// Rotations prove that the sender itself went from Unpin to Pin (MSG-98).
+	Rotations []amp.Rotation `json:"rotations,omitempty"`
+	// Away says which host of the mesh has the attachments, nil for none.
+	Away  *attachment.Away `json:"attachments_away,omitempty"`
+	Hands *errand.Terms    `json:"hands_on,omitzero"` // to the recipient, nil for nothing
+	Once  once.Use         `json:"once,omitzero"`     // of its signature, if that is good once (MSG-111)
 }
 
 // errand is what the message asks for.
@@ -106,6 +118,7 @@ type (
 		To       string           `json:"to"`
 		Subject  string           `json:"message_subject"`
 		Flags    []string         `json:"flags,omitempty"`
+		Marks    []injection.Mark `json:"marks,omitempty"`
 		Decision *rulebook.Record `json:"decision,omitempty"`
 	}
 )

@@ -7,14 +7,31 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"signalbox/internal/deliver"
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
+	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/directory"
 	"signalbox/internal/mail/federation"
 	"signalbox/internal/roster"
 )
+
+// active refuses an agent that is suspended, and tells one that lost its address to another host so (MSG-99).
+func (m *Mail) active(ctx context.Context, who roster.Identity) error {
+	suspended := directory.Active(who)
+	if suspended == nil {
+		return nil
+	}
+	if a, err := m.Domains.Parse(who.Address); err == nil {
+		if lost := m.Homes.Lost(ctx, a); lost != nil {
+			return lost
+		}
+	}
+	return suspended
+}
 
 // resolveForeign settles that the recipient is with another provider, if mail is exchanged with it. The
 // provider is discovered now, so that a typing error is an answer and not a failed delivery.
@@ -30,22 +47,22 @@ func (m *Mail) resolveForeign(ctx context.Context, l *letter) error {
 }
 
 // resolveOnMesh finds the host of the mesh that has a recipient who is not on this one. notHere is
-// the answer if every host says no. A host that does not answer makes the result unknown, which
-// is an error of its own (MSG-88). No host is asked about a workspace that is not open to the sender's.
+// the answer if nobody has it. While that cannot be found out the result is unknown, which is an error of its own
+// (MSG-88). No host is asked about a workspace that is not open to the sender's.
 func (m *Mail) resolveOnMesh(ctx context.Context, l *letter, notHere error) error {
 	to := m.Domains.Home(l.to)
 	reached, err := m.core.Roster.Reaches(ctx, l.sender.Workspace, m.Directory.Workspace(to.Tenant))
 	if err != nil || !reached {
 		return cmp.Or(err, notHere)
 	}
-	host, err := m.Federation.FindHost(ctx, to)
+	host, err := m.Homes.Locate(ctx, to)
 	if err != nil {
 		return err
 	}
 	if host == "" {
 		return notHere
 	}
-	l.routeToServer(host, to.String())
+	l.routeToServer(federation.TargetHost(host), to.String())
 	return nil
 }
 
@@ -56,15 +73,14 @@ func (l *letter) routeToServer(to federation.Target, address string) {
 	l.recipient = roster.Identity{ID: to.Queue(), Address: address}
 }
 
-// queueExport queues the call that carries the message to another provider or host, for as long as
+// export is the call that carries the message to another provider or host, for as long as
 // the message waits. Messages to one target go out one after another.
-func (m *Mail) queueExport(tx *ledger.Tx, l *letter) error {
-	_, err := deliver.Queue(tx, deliver.Delivery{
+func (l *letter) export() deliver.Delivery {
+	return deliver.Delivery{
 		Workspace: l.workspace, Sender: l.remote.Sender(), Target: string(l.remote), Payload: []byte(l.meta.Envelope.ID),
 		OrderKey:    string(l.remote),
 		GiveUpAfter: TTL, Actor: l.sender.Actor(), Trace: trace(l.meta.Envelope.ThreadID),
-	})
-	return err
+	}
 }
 
 // carrier is the outbox's sender for messages to other providers and hosts.
@@ -84,12 +100,24 @@ func (s carrier) Send(ctx context.Context, a deliver.Attempt) deliver.Result {
 	reply, failed := s.Federation.Send(ctx, to, &federation.Parcel{
 		Message: p.Message,
 		// The other provider may have pinned the key before the last rotation (MSG-82).
-		Replaces: s.Directory.Replaced(ctx, p.Envelope.From, p.SenderKey),
+		Replaces:  s.Directory.Replaced(ctx, p.Envelope.From, p.SenderKey),
+		Rotations: s.Directory.RotationsTo(ctx, p.Envelope.From, p.SenderKey),
+		// The URLs are in the payload, if the sender wants the other host to have them.
+		Files: withoutURLs(p.Security.Attachments),
 	})
 	if failed != nil {
 		return *failed
 	}
 	return s.recordReply(ctx, a, p, reply)
+}
+
+// withoutURLs are attachments as another host of ours gets them.
+func withoutURLs(files []amp.Attachment) []amp.Attachment {
+	out := slices.Clone(files)
+	for i := range out {
+		out[i].URL = ""
+	}
+	return out
 }
 
 // recordReply turns an answer into the end of the message or a further attempt (MSG-83). If the

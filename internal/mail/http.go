@@ -5,12 +5,11 @@ import (
 	"context"
 	"net/http"
 	"slices"
-	"strconv"
-	"time"
 
 	"signalbox/internal/fault"
 	"signalbox/internal/mail/amp"
-	"signalbox/internal/mail/federation"
+	"signalbox/internal/mail/failure"
+	"signalbox/internal/mail/query"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
@@ -19,7 +18,6 @@ import (
 const (
 	messagesPerMinute = 60
 	messagesPerHour   = 500
-	receivedPerMinute = 120
 	// PendingPerMinute is how often an agent may poll. A long poll counts once.
 	PendingPerMinute = 30
 )
@@ -27,28 +25,11 @@ const (
 // maxIDs is how many messages one call may acknowledge.
 const maxIDs = 1000
 
-// maxPoll is the longest wait of a poll (MSG-57).
-const maxPoll = 30 * time.Second
-
 // Routes are the calls of the protocol, each under the one path that CanonicalPath makes of all
 // its spellings, and the calls of operators. The protocol's own are lenient: they ignore unknown
 // query parameters (MSG-5) and answer errors in the protocol's form.
 func (m *Mail) Routes() []wire.Route {
 	routes := []wire.Route{
-		// Discovery, without a key.
-		{
-			Method: "GET", Path: "/.well-known/agent-messaging.json", Summary: "The discovery document (AMP v0.1.2)",
-			Answer: federation.WellKnown{}, Handle: m.getWellKnown,
-		},
-		{
-			Method: "GET", Path: "/v1/info", Summary: "The provider, its limits and how agents register", Answer: Info{},
-			Handle: m.getInfo,
-		},
-		{Method: "GET", Path: "/v1/health", Summary: "The health of the provider", Answer: Health{}, Handle: m.getHealth},
-		{
-			Method: "GET", Path: "/v1/organization", Summary: "The tenant for clients that have none; also at /api/organization",
-			Answer: Organization{}, Handle: m.getOrganization,
-		},
 		// The key of a socket is in its first frame.
 		{Method: "GET", Path: "/v1/ws", Summary: "A WebSocket: the first frame is auth", Status: 101, Handle: m.getSocket, Proof: []string{wire.Demanded}},
 		// The protocol's view of gates and of risk, for operators.
@@ -74,15 +55,15 @@ func (m *Mail) Routes() []wire.Route {
 			Auth: wire.Viewer, Answer: RiskReport{}, Handle: wire.Answer(http.StatusOK, m.getRisk),
 		},
 	}
-	routes = slices.Concat(routes, m.agentRoutes(), m.Directory.Routes(), m.Attachments.Routes(), m.meshRoutes())
+	routes = slices.Concat(m.discovery.Routes(), routes, m.agentRoutes(), m.Directory.Routes(), m.Attachments.Routes(), m.meshRoutes())
 	for i := range routes {
-		routes[i].Fail, routes[i].Lenient = fail, true
+		routes[i].Fail, routes[i].Lenient = failure.Fail, true
 	}
 	// The same, with an error form of its own.
 	routes = append(routes, wire.Route{
 		Method: "POST", Path: "/v1/federation/deliver",
 		Summary: "A message from another provider, which has signed the call", Request: amp.MessageDocument{},
-		Answer: Accepted{}, Handle: m.postFederation, Fail: failPeer, Lenient: true, Proof: []string{wire.Demanded},
+		Answer: Accepted{}, Handle: m.postFederation, Fail: failure.FailPeer, Lenient: true, Proof: []string{wire.Demanded},
 	})
 	// The operators' API, strict and with its own errors.
 	return append(routes, []wire.Route{
@@ -95,6 +76,11 @@ func (m *Mail) Routes() []wire.Route {
 				{Name: "search", Meaning: "only messages with all of these words"},
 				{Name: "workspace", Meaning: "only messages from or for this workspace"},
 			}, wire.PageParams...), Answer: MessagePage{}, Handle: wire.List(m.getMessages),
+		},
+		{
+			Method: "GET", Path: "/ops/mail/links", Auth: wire.Viewer, Answer: Links{},
+			Summary: "List other providers and hosts, the queues to them and the last error",
+			Handle:  wire.Answer(http.StatusOK, m.getLinks),
 		},
 		{
 			Method: "GET", Path: "/ops/messages/{id}", Summary: "Show a message and its history", Auth: wire.Viewer,
@@ -207,7 +193,7 @@ func (m *Mail) postRoute(w http.ResponseWriter, r *http.Request) error {
 // getPending answers the three spellings of a poll. The body is written as it is: a second
 // encoding would change payloads.
 func (m *Mail) getPending(w http.ResponseWriter, r *http.Request) error {
-	limit, after, wait, err := readPoll(r)
+	limit, after, wait, err := query.ReadPoll(r)
 	if err != nil {
 		return err
 	}
@@ -223,32 +209,6 @@ func (m *Mail) getPending(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Cache-Control", "no-store")
 	_, _ = w.Write(append(body, '\n'))
 	return nil
-}
-
-// readPoll reads limit, after and wait. since_seq is the name that a draft of the protocol has
-// for after.
-func readPoll(r *http.Request) (limit int, after int64, wait time.Duration, err error) {
-	query := r.URL.Query()
-	number := func(name, text string, most int64) int64 {
-		n, parseErr := strconv.ParseInt(text, 10, 64)
-		if err == nil && (parseErr != nil || n < 0) {
-			err = fault.New(fault.InvalidField, "%s should be a whole number, 0 or more, and is %.40q.", name, text).About(name)
-		}
-		return min(n, most)
-	}
-	limit = int(number("limit", cmp.Or(query.Get("limit"), "100"), maxFetch))
-	if limit == 0 && err == nil {
-		err = fault.New(fault.InvalidField, "limit should be a whole number from 1 to %d.", maxFetch).About("limit")
-	}
-	after = number("after", cmp.Or(query.Get("after"), query.Get("since_seq"), "0"), 1<<62)
-	if err != nil {
-		return 0, 0, 0, err
-	}
-	if wait, err = wire.QueryWait(r, maxPoll); err != nil {
-		e := fault.From(err)
-		err = fault.New(fault.InvalidField, "%s", e.Message).About(e.Field)
-	}
-	return limit, after, wait, err
 }
 
 // deletePending acknowledges the message that the path or the query names (MSG-58).

@@ -11,7 +11,7 @@ import (
 // meshRoutes are the calls of other hosts of this provider. They take no key of an agent;
 // federation.VerifyHost checks the host's proof.
 func (m *Mail) meshRoutes() []wire.Route {
-	return []wire.Route{
+	return append(m.Homes.Routes(), []wire.Route{
 		{
 			Method: "POST", Path: "/v1/mesh/route",
 			Summary: "A message from another host of this provider, which proves who it is; also at /v1/route with " +
@@ -23,7 +23,7 @@ func (m *Mail) meshRoutes() []wire.Route {
 			Summary: "Whether an agent is on this host, for another host of this provider", Answer: Located{},
 			Handle: wire.Answer(http.StatusOK, m.getByName), Proof: []string{federation.ProofHeader},
 		},
-	}
+	}...)
 }
 
 // getByName tells another host whether an agent is on this one. Only hosts of the mesh may ask, or
@@ -51,7 +51,7 @@ func (m *Mail) postMesh(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	answer, err := m.ImportForwarded(r.Context(), body,
-		Forwarded{r.Header.Get("X-AMP-Envelope-Id"), r.Header.Get("X-AMP-Sender-Key"), proved})
+		Forwarded{call.Host, r.Header.Get("X-AMP-Envelope-Id"), r.Header.Get("X-AMP-Sender-Key"), proved})
 	if err != nil {
 		return err
 	}

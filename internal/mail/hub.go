@@ -5,6 +5,7 @@ import (
 
 	"signalbox/internal/ledger"
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/hub"
 )
 
 // recipientOf is the id of the agent whose queue an entry puts a message into, "" for none. The
@@ -37,10 +38,10 @@ func (m *Mail) reportMessage(e *ledger.Entry) error {
 	// An acknowledgement by poll or socket is no delivery of ours that a sender would wait for.
 	case kindAcked:
 		if calledOut(b.Via) {
-			m.hub.Report(e.Subject, b.Via)
+			m.hub.Report(e.Subject, hub.Outcome{Method: b.Via})
 		}
 	case kindFailed:
-		m.hub.Report(e.Subject, Failed)
+		m.hub.Report(e.Subject, hub.Outcome{Final: true, Reason: b.Note})
 	// Receipts are for senders that asked for one with options.receipt; Sender is empty otherwise.
 	case kindDelivered:
 		if b.Sender != "" {

@@ -3,15 +3,21 @@ package mail
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"database/sql"
+	"encoding/base64"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"signalbox/internal/fault"
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/attachment"
 	"signalbox/internal/mail/federation"
 	"signalbox/internal/roster"
 	"signalbox/internal/store"
+	"signalbox/internal/wire"
 )
 
 // perRecipient is how many messages from other providers an agent receives in a minute.
@@ -60,12 +66,15 @@ func readArrival(body []byte) (*amp.Draft, *amp.Fields, error) {
 
 // provenance is what the server that hands a message over says about it and its sender.
 type provenance struct {
-	domain       string // the sender's provider
-	sameProvider bool   // another host of our own provider has the sender
-	at           time.Time
-	key          string // the sender's public key, PEM or hex
-	replaces     string // the fingerprint of the key that it replaces
-	unproved     bool   // from a host of mail.mesh.open, which has proved nothing (MSG-87)
+	domain    string // the sender's provider
+	host      string // the host of our own provider that has the sender, "" for another provider
+	at        time.Time
+	key       string         // the sender's public key, PEM or hex
+	replaces  string         // the fingerprint of the key that it replaces
+	rotations []amp.Rotation // proofs of how the sender's key changed
+	unproved  bool           // from a host of mail.mesh.open, which has proved nothing (MSG-87)
+	// recorded are the attachments as a host of ours recorded them, nil for those of everybody else.
+	recorded []amp.Attachment
 }
 
 // importDraft is Route for a message whose sender is registered elsewhere: the same checks and
@@ -83,18 +92,30 @@ func (m *Mail) importDraft(ctx context.Context, o *amp.Draft, im provenance) (An
 		}
 	}
 	// Before the signature: a key that was revoked must not verify anything.
-	if err := m.checkSenderKey(ctx, l, im.replaces); err != nil {
+	if err := m.checkSenderKey(ctx, l, im); err != nil {
 		return Answer{}, err
 	}
-	if err := m.authenticate(l); err != nil {
+	if err := m.authenticate(ctx, l); err != nil {
 		return Answer{}, err
 	}
 	// MSG-87: nobody has proved that the sender is of our tenant.
 	if im.unproved && l.trust == Verified {
 		l.trust = External
 	}
+	// MSG-86: nobody knows yet whose the address is.
+	if im.host != "" && !im.unproved && !l.vouched {
+		l.trust = Untrusted
+	}
 	if err := m.checkRecipientLimits(ctx, l); err != nil {
 		return Answer{}, err
+	}
+	if o.Attached {
+		if !l.vouched {
+			im.recorded = nil // whoever forwards it does not have the sender, and has not seen its files
+		}
+		if l.meta.Files, err = attachment.Elsewhere(o.Payload, im.recorded); err != nil {
+			return Answer{}, err
+		}
 	}
 	if err := m.thread(ctx, l); err != nil {
 		return Answer{}, err
@@ -102,6 +123,9 @@ func (m *Mail) importDraft(ctx context.Context, o *amp.Draft, im provenance) (An
 	// The thread may have begun at the other server, where we know none of its messages.
 	if l.meta.Envelope.ThreadID == "" && amp.IDForm.MatchString(o.ThreadHint) {
 		l.meta.Envelope.ThreadID = o.ThreadHint
+	}
+	if o.Attached && l.vouched {
+		l.meta.Away = attachment.Named(im.host, o.Payload)
 	}
 	answer, err := m.decide(ctx, l)
 	if store.IsUnique(err) {
@@ -143,7 +167,7 @@ func (m *Mail) resolveImported(ctx context.Context, l *letter, im provenance) (e
 		return fault.New(fault.NotFound, "%s is no address of this provider.", l.to).About("envelope.to")
 	}
 	find := m.Directory.Find
-	if im.sameProvider { // an agent of another host is one of a workspace of that name
+	if im.host != "" { // an agent of another host is one of a workspace of that name
 		find = func(ctx context.Context, to amp.Address) (roster.Identity, error) {
 			return m.Directory.FindFor(ctx, m.Directory.Workspace(l.from.Tenant), to)
 		}
@@ -170,7 +194,7 @@ func (m *Mail) resolveImported(ctx context.Context, l *letter, im provenance) (e
 func (m *Mail) resolveForeignSender(ctx context.Context, l *letter, im provenance) (err error) {
 	// The foreign provider's own domain is known, however many labels it has; its aliases are not.
 	theirs := amp.Domains{Own: im.domain}
-	if im.sameProvider {
+	if im.host != "" {
 		theirs = m.Domains
 	}
 	if l.from, err = theirs.Parse(l.Draft.From); err != nil {
@@ -180,41 +204,80 @@ func (m *Mail) resolveForeignSender(ctx context.Context, l *letter, im provenanc
 		return fault.New(fault.Forbidden, "The provider %s may send only for its own agents, and %.254q is not one of them.",
 			im.domain, l.Draft.From).About("envelope.from")
 	}
-	if !im.sameProvider {
+	// Those names are the server's own: it writes notices with them.
+	if strings.HasPrefix(l.from.Name, "_") {
+		return fault.New(fault.Forbidden, "%s is no agent: no agent's name begins with \"_\".", l.from).About("envelope.from")
+	}
+	if im.host == "" {
 		return nil
 	}
-	// MSG-86: an agent of this host sends here, with its own key.
-	if _, err = m.Directory.Find(ctx, l.from); err == nil {
-		return fault.New(fault.Forbidden, "%s is an agent of this host, and sends with its own key.", l.from).About("from")
-	} else if fault.Is(err, fault.NotFound) {
-		err = nil
+	// MSG-86: an agent of this host sends here, with its own key, unless another host had its address first.
+	elsewhere, err := m.Homes.Elsewhere(ctx, l.from)
+	if err != nil {
+		return err
 	}
+	if _, err = m.Directory.Find(ctx, l.from); err == nil && !elsewhere {
+		return fault.New(fault.Forbidden, "%s is an agent of this host, and sends with its own key.", l.from).About("from")
+	} else if err != nil && !fault.Is(err, fault.NotFound) {
+		return err
+	}
+	l.vouched, err = m.Homes.Vouches(ctx, im.host, l.from)
 	return err
 }
 
-// checkSenderKey refuses a sender's key that was given up, or that is not the pinned one. The pin is
-// stored with the message.
-func (m *Mail) checkSenderKey(ctx context.Context, l *letter, replaces string) error {
+// checkSenderKey refuses a sender's key that was given up, or that is not the known one. The key of another provider's
+// agent is the one of its first message, or one that its provider names; that of another host's agent the one that it
+// was registered with, or one that it went to by itself (MSG-98). The pin is stored with the message.
+func (m *Mail) checkSenderKey(ctx context.Context, l *letter, im provenance) error {
 	if l.sender.PublicKey == nil {
 		return nil
 	}
 	if err := m.Directory.CheckRevoked(ctx, l.sender.PublicKey); err != nil {
 		return err
 	}
-	pin, err := m.Federation.Pin(ctx, l.from.String(), l.sender.PublicKey, replaces)
+	if im.host != "" && !im.unproved && !l.vouched {
+		return nil // nobody knows whose the address is, so its key proves nothing, and is not remembered
+	}
+	changed := func(pinned string) bool { return im.replaces == pinned }
+	if im.host != "" {
+		changed = func(pinned string) bool { return amp.Rotated(pinned, l.sender.PublicKey, im.rotations) }
+	}
+	pin, err := m.Federation.Pin(ctx, l.from.String(), l.sender.PublicKey, changed)
 	l.meta.Pin, l.meta.Unpin = pin.Fingerprint, pin.Replaces
+	if pin.Replaces != "" {
+		l.meta.Rotations = im.rotations
+	}
 	return err
 }
 
 // Forwarded is what another host says about a message in the headers of its call.
 type Forwarded struct {
+	Host   string // the host
 	ID     string // of the message, if the body has none
 	Key    string // the sender's public key, in hex
 	Proved bool   // the host has shown that it has the shared secret
 }
 
-// ImportForwarded accepts a message from another host of our provider. MSG-89: the digest of the
-// body is its idempotency key, so the same body is accepted once, whatever its headers say.
+// oncePerSignature is the idempotency key of a signed message from another host. A signature covers neither id nor
+// time, so a host could repeat what an agent said once: it is accepted once for as long as a message may wait (MSG-89).
+func (m *Mail) oncePerSignature(ctx context.Context, signature string) (string, error) {
+	raw, err := base64.StdEncoding.DecodeString(signature) // another spelling of it is the same
+	if err != nil {
+		raw = []byte(signature) // does not verify
+	}
+	sum, now := sha256.Sum256(raw), m.core.Now()
+	key := func(at time.Time) string { return fmt.Sprintf("mesh:%d:%x", at.UnixNano()/int64(TTL), sum) }
+	var n int64
+	err = m.core.DB.QueryRow(ctx, "SELECT count(*) FROM mail_message WHERE sender = '' AND idem = $1 AND idem <> '' AND at > $2",
+		[]any{key(now.Add(-TTL)), now.Add(-TTL).UnixMicro()}, &n)
+	if err == nil && n > 0 {
+		err = fault.New(fault.DuplicateMessage, "A message with this signature was received before.").About("signature")
+	}
+	return key(now), err
+}
+
+// ImportForwarded accepts a message from another host of our provider. MSG-89: the signature, or the digest of the
+// body if there is none, is its idempotency key, so it is accepted once, whatever id and headers it comes with.
 func (m *Mail) ImportForwarded(ctx context.Context, body []byte, by Forwarded) (Answer, error) {
 	o, outer, err := readArrival(body)
 	if err != nil {
@@ -228,7 +291,14 @@ func (m *Mail) ImportForwarded(ctx context.Context, body []byte, by Forwarded) (
 	// AI Maestro sends the bare name in "to"; what was signed is in _forwarded.
 	o.To = cmp.Or(forwarded.Text("original_to", amp.MaxAddress), o.To) // which was signed
 	o.From = cmp.Or(o.From, forwarded.Text("original_from", amp.MaxAddress))
-	at, replaced := outer.Time("timestamp"), forwarded.Text("key_revoked", 128)
+	at, rotations := outer.Time("timestamp"), []amp.Rotation(nil)
+	if raw, there := forwarded.Get("key_rotations"); there && wire.UnmarshalPart(raw, &rotations) != nil {
+		forwarded.Fail("key_rotations", "should be a list of proofs, each with old_public_key, new_public_key, sent and proof.")
+	}
+	var recorded []amp.Attachment
+	if raw, there := forwarded.Get("attachments"); there && by.Proved && wire.UnmarshalForeign(raw, &recorded) != nil {
+		forwarded.Fail("attachments", "should be the list of attachments as the forwarding host recorded them.")
+	}
 	outer.Join(forwarded)
 	if outer.Err != nil {
 		return Answer{}, outer.Err
@@ -237,8 +307,14 @@ func (m *Mail) ImportForwarded(ctx context.Context, body []byte, by Forwarded) (
 		at = m.core.Now()
 	}
 	o.ClientID = cmp.Or(o.ClientID, by.ID)
-	o.Idem = "mesh:" + o.Request
-	im := provenance{domain: m.Domains.Own, at: at, replaces: replaced, unproved: !by.Proved, sameProvider: true}
+	if o.Idem = "mesh:" + o.Request; o.Signature != "" {
+		if o.Idem, err = m.oncePerSignature(ctx, o.Signature); err != nil {
+			return Answer{}, err
+		}
+	}
+	im := provenance{
+		domain: m.Domains.Own, host: by.Host, at: at, rotations: rotations, unproved: !by.Proved, recorded: recorded,
+	}
 	// A key without a signature would be pinned without proof that the sender has it.
 	if o.Signature != "" {
 		im.key = by.Key

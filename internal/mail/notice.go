@@ -6,10 +6,10 @@ import (
 	"errors"
 	"strings"
 
+	"signalbox/internal/deliver"
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/mail/amp"
-	"signalbox/internal/mail/injection"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
@@ -36,7 +36,7 @@ func (m *Mail) Notify(ctx context.Context, n Notice) error {
 	if n.To.Suspended {
 		return nil
 	}
-	if err := m.checkQueueRoom(ctx, n.To.ID); fault.Is(err, fault.RateLimited) {
+	if err := m.queueSizes.Room(ctx, m.core.DB, m.QueueCap, n.To.ID, "", m.core.Now()); fault.Is(err, fault.RateLimited) {
 		m.core.Log.Warn("notice not sent: the agent's queue is full", "agent", n.To.Address, "subject", n.Subject)
 		return nil
 	} else if err != nil {
@@ -60,7 +60,8 @@ func (m *Mail) Notify(ctx context.Context, n Notice) error {
 		}
 		l.append(tx, body)
 		if webhook {
-			return m.queueWebhook(tx, l.recipient, l.meta.Envelope.ID, l.meta.Envelope.ThreadID)
+			_, err := deliver.Queue(tx, webhookCall(l.recipient, l.meta.Envelope.ID, l.meta.Envelope.ThreadID))
+			return err
 		}
 		return nil
 	})
@@ -109,7 +110,7 @@ func (m *Mail) compose(n Notice) (*letter, error) {
 	l.from.Name, l.from.Scope = n.From, ""
 	l.sender = roster.Identity{Address: l.from.String()} // no ID: no agent sent it
 	l.meta.Envelope.From, l.meta.Envelope.To = l.from.String(), l.to.String()
-	l.flags = injection.Scan(o.Subject, o.Text)
+	l.scan()
 	m.complete(l)
 	return l, nil
 }

@@ -12,6 +12,10 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
+	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/attachment"
+	"signalbox/internal/mail/history"
+	"signalbox/internal/mail/injection"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
@@ -53,18 +57,10 @@ type MessagePage struct {
 type Detail struct {
 	Summary `json:"message"`
 	Payload wire.Raw `json:"payload,omitempty"` // absent if it was erased
-	Path    []Step   `json:"path"`
-}
-
-// Step is one thing that happened to a message: an entry about it, or about a call to the
-// recipient's webhook or to another server.
-type Step struct {
-	Entry int64     `json:"entry"`
-	Kind  string    `json:"kind"`
-	At    time.Time `json:"at"`
-	Actor string    `json:"actor"`
-	Via   string    `json:"via,omitempty"`
-	Note  string    `json:"note,omitempty"`
+	// Attachments are what we know about its files, and Places say where its flags were found.
+	Attachments []amp.Attachment `json:"attachments,omitempty"`
+	Places      []injection.Mark `json:"injection_places,omitempty"`
+	Path        []history.Step   `json:"path"`
 }
 
 // summaryColumns are the columns that scanSummary reads, in its order.
@@ -210,77 +206,16 @@ func (m *Mail) Message(ctx context.Context, id string) (Detail, error) {
 		if err := e.Decode(&b); err != nil {
 			return d, err
 		}
-		d.Payload = b.Payload
+		d.Payload, d.Attachments, d.Places = b.Payload, b.Meta.Files, b.Meta.Marks
+		if d.Attachments == nil { // stored before attachments were kept with the message
+			d.Attachments, _ = attachment.Elsewhere(b.Payload, nil)
+		}
 	}
-	d.Path, err = m.path(ctx, s)
+	d.Path, err = history.Of(ctx, m.core.Ledger, history.Message{ID: s.ID, Trace: trace(s.Thread), Entry: s.Entry})
 	return d, err
 }
 
 // getMessage answers GET /ops/messages/{id}.
 func (m *Mail) getMessage(r *http.Request) (Detail, error) {
 	return m.Message(r.Context(), r.PathValue("id"))
-}
-
-// path is the history of a message: the entries about it, and those about the calls that
-// carried it to a webhook or another server, in the order of the ledger.
-func (m *Mail) path(ctx context.Context, s Summary) ([]Step, error) {
-	// The message's own history is short; 1,000 is a limit against accidents.
-	own, err := m.core.Ledger.Entries(ctx, ledger.Query{Subject: s.ID, Limit: 1000})
-	if err != nil {
-		return nil, err
-	}
-	calls, err := m.calls(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	steps := []Step{}
-	// Bodies of different kinds share the members via, note and text; the rest of them is skipped.
-	for _, e := range append(own, calls...) {
-		step := Step{Entry: e.Seq, Kind: e.Kind, At: e.At, Actor: e.Actor}
-		if e.Kind != kindRouted && e.Body != nil {
-			var b struct {
-				Via  string `json:"via"`
-				Note string `json:"note"`
-				Text string `json:"text"`
-			}
-			if err := wire.UnmarshalPart(e.Body, &b); err != nil {
-				return nil, err
-			}
-			step.Via, step.Note = b.Via, b.Note
-			if step.Note == "" && e.Kind != "delivery.queued" {
-				step.Note = b.Text
-			}
-		}
-		steps = append(steps, step)
-	}
-	slices.SortFunc(steps, func(a, b Step) int { return cmp.Compare(a.Entry, b.Entry) })
-	return steps, nil
-}
-
-// calls reads the entries of the deliveries that carried a message. They share the trace of the
-// thread; the payload of a delivery is the id of its message.
-func (m *Mail) calls(ctx context.Context, s Summary) ([]ledger.Entry, error) {
-	queued, err := m.core.Ledger.Entries(ctx, ledger.Query{
-		After: s.Entry, Trace: trace(s.Thread),
-		Kinds: []string{"delivery.queued"}, Limit: 1000,
-	})
-	if err != nil {
-		return nil, err
-	}
-	var all []ledger.Entry
-	for _, e := range queued {
-		var b struct {
-			Text string `json:"text"`
-		}
-		if err := wire.UnmarshalPart(e.Body, &b); err != nil || b.Text != s.ID {
-			continue
-		}
-		// Every try of the delivery is an entry with the delivery as its subject.
-		of, err := m.core.Ledger.Entries(ctx, ledger.Query{Subject: e.Subject, Limit: 100})
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, of...)
-	}
-	return all, nil
 }

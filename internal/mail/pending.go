@@ -10,8 +10,8 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/mail/amp"
-	"signalbox/internal/mail/directory"
 	"signalbox/internal/mail/errand"
+	"signalbox/internal/mail/query"
 	"signalbox/internal/roster"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
@@ -20,7 +20,7 @@ import (
 // A page ends after maxFetch messages, or with the first one that takes it past maxFetchBytes:
 // one call must not need more memory than that, whatever waits.
 const (
-	maxFetch      = 1000
+	maxFetch      = query.MaxPage
 	maxFetchBytes = 8 << 20
 )
 
@@ -54,6 +54,7 @@ WHERE q.agent = $1 AND q.place > $2 AND q.expires_at > $3 ORDER BY q.place LIMIT
 			return nil, err
 		}
 		p.place, p.seq, p.ExpiresAt = place, seq, time.UnixMicro(expires)
+		p.Security.Attachments = m.Attachments.Shown(p.Security.Attachments, p.ours)
 		page, size, entries = append(page, p), size+row.Size(), append(entries, e)
 	}
 	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
@@ -97,7 +98,9 @@ func readPending(e *ledger.Entry) (Pending, error) {
 	if err := e.Decode(&b); err != nil {
 		return Pending{}, err
 	}
-	s := Security{Trust: b.Meta.Trust, InjectionFlags: b.Meta.Flags}
+	s := Security{
+		Trust: b.Meta.Trust, InjectionFlags: b.Meta.Flags, InjectionPlaces: b.Meta.Marks, Attachments: b.Meta.Files,
+	}
 	if s.InjectionFlags == nil {
 		s.InjectionFlags = []string{}
 	}
@@ -110,6 +113,7 @@ func readPending(e *ledger.Entry) (Pending, error) {
 		ID:      e.Subject, QueuedAt: e.At,
 		ExpiresAt: time.UnixMicro(b.Meta.ExpiresAt), Security: s, sender: b.Meta.Sender, receipt: b.Meta.Receipt,
 		recipient: b.Meta.Recipient, held: b.Meta.Quarantine != "", hands: b.Meta.Hands != nil,
+		ours: b.Meta.Attachments,
 	}, nil
 }
 
@@ -132,7 +136,7 @@ type Count struct {
 
 // Count counts the messages that wait for an agent.
 func (m *Mail) Count(ctx context.Context, who roster.Identity) (Count, error) {
-	if err := directory.Active(who); err != nil {
+	if err := m.active(ctx, who); err != nil {
 		return Count{}, err
 	}
 	n, first, last, err := m.waiting(ctx, who.ID, 0)
@@ -156,7 +160,7 @@ func (m *Mail) Count(ctx context.Context, who roster.Identity) (Count, error) {
 func (m *Mail) Poll(
 	ctx context.Context, who roster.Identity, after int64, limit int, most time.Duration,
 ) (Page, error) {
-	if err := directory.Active(who); err != nil {
+	if err := m.active(ctx, who); err != nil {
 		return Page{}, err
 	}
 	if most > 0 {
@@ -197,7 +201,7 @@ type Acked struct {
 // Ack removes messages from the caller's queue, for good. Ids of other agents' messages count
 // as unknown, so that an id proves nothing.
 func (m *Mail) Ack(ctx context.Context, who roster.Identity, via string, ids ...string) (Acked, error) {
-	if err := directory.Active(who); err != nil {
+	if err := m.active(ctx, who); err != nil {
 		return Acked{}, err
 	}
 	for _, id := range ids {

@@ -8,6 +8,8 @@ import (
 	"signalbox/internal/mail/attachment"
 	"signalbox/internal/mail/directory"
 	"signalbox/internal/mail/federation"
+	"signalbox/internal/mail/homes"
+	"signalbox/internal/mail/once"
 	"signalbox/internal/store"
 )
 
@@ -35,9 +37,10 @@ func Projection() ledger.Projection {
 			"agent.removed": applyAgentRemoved,
 		},
 	}
-	p.Tables = slices.Concat(p.Tables, attachment.Tables(), federation.Tables(), directory.Tables())
+	p.Tables = slices.Concat(p.Tables, attachment.Tables(), federation.Tables(), directory.Tables(), homes.Tables(),
+		once.Tables())
 	// agent.removed is applied by mail and by the directory.
-	for _, part := range []map[string]ledger.Apply{attachment.Apply(), directory.Apply()} {
+	for _, part := range []map[string]ledger.Apply{attachment.Apply(), directory.Apply(), homes.Apply()} {
 		for kind, apply := range part {
 			p.Apply[kind] = chainApply(p.Apply[kind], apply)
 		}
@@ -89,7 +92,9 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $
 		strings.Join(m.Flags, ","), m.Alias, m.Idem, m.Request, m.Quarantine, m.Gate, m.ExpiresAt, status, false, place)
 	// In the apply function, so that a rebuild gives attachments to their messages too.
 	attachment.Bind(tx, e.Subject, m.Attachments, m.AttachedUntil)
+	attachment.Carried(tx, e.Subject, m.Away)
 	m.pinSenderKey(tx)
+	m.Once.Apply(tx, e.At.UnixMicro())
 	if place != 0 {
 		enqueue(tx, m.Recipient, place, e.Seq, m.ExpiresAt)
 	}
@@ -99,6 +104,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $
 // pinSenderKey pins the key of a foreign sender, and revokes the one that it replaces (MSG-82).
 func (m *Meta) pinSenderKey(tx *store.Tx) {
 	federation.Remember(tx, m.SenderAddress, federation.Pin{Fingerprint: m.Pin, Replaces: m.Unpin})
+	directory.RecordRotations(tx, m.SenderAddress, m.Rotations)
 	if m.Unpin != "" {
 		directory.Supersede(tx, m.Unpin, strings.ToLower(m.SenderAddress), m.Pin, m.At)
 	}
@@ -155,7 +161,9 @@ ended_at = $21 WHERE seq = $1`,
 			strings.Join(m.Flags, ","), m.Alias, m.Idem, m.Request, m.Quarantine, m.Gate, m.ExpiresAt, true,
 			b.Messages[i].Status, b.Messages[i].EndedAt)
 		attachment.Bind(tx, m.Envelope.ID, m.Attachments, m.AttachedUntil)
+		attachment.Carried(tx, m.Envelope.ID, m.Away)
 		m.pinSenderKey(tx)
+		m.Once.Apply(tx, m.Once.At)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"signalbox/internal/deliver"
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
@@ -295,11 +296,13 @@ func (m *Mail) applyDecision(tx *ledger.Tx, g gate.Gate) error {
 	if remote && kind == kindReleased {
 		l := &letter{workspace: g.Workspace, remote: target}
 		l.meta.Envelope.ID, l.meta.Envelope.ThreadID = g.Origin.Reference, thread
-		return m.queueExport(tx, l)
+		_, err := deliver.Queue(tx, l.export())
+		return err
 	}
 	if profile := m.Directory.Profile(b.Agent); kind == kindReleased && profile.WebhookURL != "" {
 		recipient := roster.Identity{ID: b.Agent, Workspace: recipientWorkspace, Address: address}
-		return m.queueWebhook(tx, recipient, g.Origin.Reference, thread)
+		_, err := deliver.Queue(tx, webhookCall(recipient, g.Origin.Reference, thread))
+		return err
 	}
 	return nil
 }

@@ -13,10 +13,11 @@ import (
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 	"signalbox/internal/mail/amp"
-	"signalbox/internal/mail/directory"
+	"signalbox/internal/mail/attachment"
 	"signalbox/internal/mail/errand"
 	"signalbox/internal/mail/federation"
 	"signalbox/internal/mail/injection"
+	"signalbox/internal/mail/once"
 	"signalbox/internal/policy"
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
@@ -38,7 +39,8 @@ type letter struct {
 	recipient roster.Identity // its ID is the name of a queue if remote is set
 	from, to  amp.Address
 	trust     Trust
-	flags     []string
+	flags     []string         // what the scan found,
+	marks     []injection.Mark // and where
 	meta      Meta
 	decision  rulebook.Decision
 	workspace string
@@ -46,6 +48,7 @@ type letter struct {
 
 	remote   federation.Target // the other server that it goes to, "" for an agent of this one
 	imported string            // the id that another provider or host gave it, "" for our own
+	vouched  bool              // the host that sends it is known to have the sender
 	at       time.Time         // the time of that id
 }
 
@@ -73,7 +76,7 @@ func (m *Mail) Route(ctx context.Context, who roster.Identity, body []byte) (Ans
 	if l.meta.Hands, err = errand.Read(o.Kind, o.Handoff, near); err != nil {
 		return Answer{}, err
 	}
-	if err := m.authenticate(l); err != nil {
+	if err := m.authenticate(ctx, l); err != nil {
 		return Answer{}, err
 	}
 	if err := m.checkRecipientLimits(ctx, l); err != nil {
@@ -104,7 +107,7 @@ func orZero(a *Answer) Answer {
 // address settles sender and recipient: an agent of ours, one of another host of ours, or one
 // of another provider. It changes nothing.
 func (m *Mail) address(ctx context.Context, l *letter) error {
-	if err := directory.Active(l.sender); err != nil {
+	if err := m.active(ctx, l.sender); err != nil {
 		return err
 	}
 	var err error
@@ -130,7 +133,11 @@ func (m *Mail) address(ctx context.Context, l *letter) error {
 	if err != nil {
 		return err
 	}
-	// The agent's own policy, a seat belt that it can change. The operators' policy is asked in decide.
+	// What an operator allows the agent, and then the agent's own policy, a seat belt that it can change.
+	if !m.Directory.Duties(l.sender.ID).Policy.Allows(l.to) {
+		return fault.New(fault.RecipientNotAllowed, "%s may not write to %s: an operator has restricted whom it may write "+
+			"to. Ask an operator.", l.sender.Address, l.to).About("to")
+	}
 	if !m.Directory.Profile(l.sender.ID).Policy.Allows(l.to) {
 		return fault.New(fault.RecipientNotAllowed,
 			"The communication_policy of %s does not name %s. Change it with PATCH /v1/agents/me.", l.sender.Address,
@@ -150,6 +157,14 @@ func (m *Mail) resolveLocal(ctx context.Context, l *letter) (err error) {
 	}
 	// MSG-53: refused at once, so that nothing piles up for an agent that may never come back.
 	if l.recipient.Suspended {
+		// MSG-99: another host may have had the address first.
+		elsewhere, err := m.Homes.Elsewhere(ctx, m.Domains.Home(l.to))
+		if err != nil {
+			return err
+		}
+		if elsewhere {
+			return m.resolveOnMesh(ctx, l, roster.NoAddress(l.to.String()))
+		}
 		return fault.New(fault.RecipientSuspended, "%s is suspended, and gets no mail until an operator resumes it.",
 			l.recipient.Address).About("to")
 	}
@@ -159,9 +174,14 @@ func (m *Mail) resolveLocal(ctx context.Context, l *letter) (err error) {
 
 // authenticate verifies the signature and sets the trust. MSG-42: the envelope gets the spelling
 // of the addresses that was signed, so that the recipient can verify it too.
-func (m *Mail) authenticate(l *letter) error {
+func (m *Mail) authenticate(ctx context.Context, l *letter) error {
 	from, to := l.sender.Address, l.to.String()
 	if l.Signature == "" {
+		if l.imported == "" {
+			if err := m.Directory.CheckUnsigned(ctx, l.sender); err != nil {
+				return err
+			}
+		}
 		if m.SignaturesRequired {
 			return fault.New(fault.SignatureMissing,
 				"This server takes signed messages only. Sign from|to|subject|priority|in_reply_to|payload_hash with the agent's "+
@@ -189,6 +209,11 @@ func (m *Mail) authenticate(l *letter) error {
 				"The signature does not verify with the registered key of %s (%s). If the agent has a new key, register it "+
 					"with POST /v1/auth/rotate-keys.", l.sender.Address, roster.Fingerprint(l.sender.PublicKey)).About("signature")
 		}
+	}
+	// MSG-111: over the mesh nobody here knows what the sender demands of itself.
+	if l.Signature != "" && (l.imported != "" && l.from.Provider == m.Domains.Own ||
+		l.imported == "" && m.Directory.Duties(l.sender.ID).RequireSignature) {
+		l.meta.Once = once.Of(l.Signature, l.Nonce)
 	}
 	// Verified or not present: a signature that is there and wrong has been refused above.
 	l.trust = trustOf(l.Signature != "", l.from, l.to)
@@ -221,8 +246,8 @@ func (m *Mail) recipientSpellings(l *letter) []string {
 	return all
 }
 
-// attach checks the attachments that the payload names, and notes their ids. They are claimed
-// later, in the transaction that stores the message.
+// attach checks the attachments that the payload names, and notes what is recorded about them. They are
+// claimed later, in the transaction that stores the message.
 func (m *Mail) attach(ctx context.Context, l *letter) error {
 	if !l.Attached {
 		return nil
@@ -231,7 +256,7 @@ func (m *Mail) attach(ctx context.Context, l *letter) error {
 	if err != nil {
 		return err
 	}
-	l.meta.Attachments, l.meta.AttachedUntil = found.IDs, found.Until
+	l.meta.Attachments, l.meta.AttachedUntil, l.meta.Files = found.IDs, found.Until, found.Files
 	if found.Suspicious {
 		l.warnings = append(l.warnings, "attachment_suspicious")
 	}
@@ -277,18 +302,31 @@ func (l *letter) event() policy.Event {
 			// our own API would refuse.
 			payload, _ := wire.ForeignData(l.Payload) // ReadDraft has parsed it
 			e.Payload, _ = payload.(map[string]any)
-			flags := []any{}
+			attachment.HideTickets(e.Payload, l.meta.Attachments, strings.HasPrefix(l.sender.ID, "remote:"))
+			flags, files := []any{}, []any{}
 			for _, f := range l.flags {
 				flags = append(flags, f)
 			}
-			e.Metadata = map[string]any{"trust": string(l.trust), "injection_flags": flags}
+			for _, f := range l.meta.Files { // the provider's word, not the payload's
+				files = append(files, map[string]any{
+					"filename": f.Filename, "content_type": f.ContentType, "size": f.Size,
+					"scan_status": f.ScanStatus, "scan_note": f.ScanNote,
+				})
+			}
+			e.Metadata = map[string]any{"trust": string(l.trust), "injection_flags": flags, "attachments": files}
 		},
 	}
 }
 
+// scan searches everything that the recipient will read (MSG-49).
+func (l *letter) scan() {
+	l.marks = injection.ScanMessage(l.Subject, l.Payload)
+	l.flags = injection.Categories(l.marks)
+}
+
 // decide asks the policy and the scan, and stores, holds or refuses the message.
 func (m *Mail) decide(ctx context.Context, l *letter) (answer Answer, err error) {
-	l.flags = injection.Scan(l.Subject, l.Text)
+	l.scan()
 	meta := l.meta // each round completes its own
 	err = rulebook.Settle(m.core.Book.Decide(ctx, l.sender, l.event()), func(d rulebook.Decision) (err error) {
 		l.decision, l.meta = d, meta
@@ -312,7 +350,7 @@ func (m *Mail) takeDecided(ctx context.Context, l *letter) (Answer, error) {
 	case severity >= injection.Critical:
 		return Answer{}, m.recordBlocked(ctx, l, fault.New(fault.Forbidden,
 			"This message has marks of prompt injection (%s). Rewrite it without them.",
-			strings.Join(l.flags, ", ")).With("injection_flags", l.flags))
+			injection.Explain(l.marks)).With("injection_flags", l.flags).With("injection_places", l.marks))
 	// A rule's gate comes with its own approvers and expiry; the scan's own hold is below.
 	case d.Action == policy.Gate:
 		return m.hold(ctx, l, gate.RulesOf(d.Gate), d.Gate.Risk, d.Rule, d.Reason)
@@ -320,7 +358,7 @@ func (m *Mail) takeDecided(ctx context.Context, l *letter) (Answer, error) {
 		// The default approvers: any operator of the workspace.
 		rules := gate.Rules{Expires: quarantineTTL.Microseconds()}
 		return m.hold(ctx, l, rules, "high", "quarantine",
-			"The text has marks of prompt injection: "+strings.Join(l.flags, ", ")+".")
+			"The text has marks of prompt injection: "+injection.Explain(l.marks)+".")
 	}
 	return m.send(ctx, l)
 }
@@ -336,7 +374,7 @@ func (m *Mail) recordBlocked(ctx context.Context, l *letter, why *fault.Error) e
 		tx.Append(ledger.Event{
 			Workspace: l.workspace, Kind: kindBlocked, Actor: l.sender.Actor(), Subject: l.sender.ID,
 			Body: blocked{
-				To: l.to.String(), Subject: l.Subject, Flags: l.flags, Decision: &d.Record,
+				To: l.to.String(), Subject: l.Subject, Flags: l.flags, Marks: l.marks, Decision: &d.Record,
 			},
 		})
 		return nil

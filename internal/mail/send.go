@@ -1,6 +1,7 @@
 package mail
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -45,6 +46,7 @@ func (m *Mail) complete(l *letter) {
 	meta.Recipient, meta.RecipientWorkspace = l.recipient.ID, l.recipient.Workspace
 	meta.RecipientAddress = l.recipient.Address
 	meta.Kind, meta.Trust, meta.Flags, meta.Alias = l.Kind, l.trust, l.flags, l.ClientID
+	meta.Marks = l.marks
 	meta.Receipt = l.Receipt
 	if l.Idem != "" {
 		meta.Idem, meta.Request = l.Idem, l.Request
@@ -89,6 +91,9 @@ func (l *letter) store(tx *ledger.Tx, body ledger.Body) error {
 	if err != nil {
 		return err
 	}
+	if err := l.meta.Once.Check(tx); err != nil {
+		return err
+	}
 	if err := attachment.Claim(tx, l.meta.Attachments); err != nil {
 		return err
 	}
@@ -112,60 +117,85 @@ func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	id := l.meta.Envelope.ID
+	id, work := l.meta.Envelope.ID, l.meta.errand(l.sender)
 	profile := m.Directory.Profile(l.recipient.ID)
 	// MSG-67: a socket or the webhook, not both. Only sockets of this node are known here; one of
 	// another node gets the message too, and the answer to the sender says "queued".
 	socket := m.hub.Connected(l.recipient.ID) && (profile.WebhookURL == "" || !profile.WebhookFirst())
 	webhook := profile.WebhookURL != "" && !socket
 	// Before the write: the delivery may be over before Write returns.
-	var outcome <-chan string
+	var outcome *hub.Expectation
 	if socket || webhook || l.remote != "" {
-		var forget func()
-		outcome, forget = m.hub.Expect(id)
-		defer forget()
+		outcome = m.hub.Expect(id)
+		defer outcome.End()
 	}
 	// The time of the entry, which is the queue's time, not that of complete.
 	var at time.Time
+	var stalled bool
 	err = m.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		at = tx.Now()
 		err := l.store(tx, body)
 		if err == nil {
-			err = errand.Take(ctx, &m.core, tx, l.meta.errand(l.sender), l.decision.By(l.sender, ""))
+			err = errand.Take(ctx, &m.core, tx, work, l.decision.By(l.sender, ""))
 		}
 		switch {
 		case err != nil:
 			return err
 		case l.remote != "":
-			return m.queueExport(tx, l)
+			stalled, err = queueCall(tx, l.export(), outcome)
 		case webhook:
-			return m.queueWebhook(tx, l.recipient, id, l.meta.Envelope.ThreadID)
+			stalled, err = queueCall(tx, webhookCall(l.recipient, id, l.meta.Envelope.ThreadID), outcome)
 		}
-		return nil
+		return err
 	})
-	m.core.Handoffs.Forget()
+	if work.Concerns() {
+		m.core.Handoffs.Forget()
+	}
 	if err != nil {
 		return Answer{}, err
 	}
 	answer := Answer{ID: id, Status: Queued, Method: ByRelay, QueuedAt: amp.Stamp(at), Warnings: l.warningList()}
-	method := ""
+	var became hub.Outcome
 	switch {
 	case socket:
-		method = hub.Await(ctx, outcome, socketWait)
+		became = outcome.Await(ctx, socketWait)
 	case webhook, l.remote != "": // MSG-36: bounded, since clients give up after 15 s
 		m.core.Outbox.Wake()
 		answer.Method, answer.RemoteHost = l.pendingMethod()
-		method = hub.Await(ctx, outcome, m.WebhookWait)
+		if stalled {
+			became.Reason = "earlier messages wait for it too"
+		} else {
+			became = outcome.Await(ctx, m.WebhookWait)
+		}
 	}
-	switch method {
-	case "":
-	// Another provider or host refused it within the wait: the sender learns it at once.
-	case Failed:
-		answer.Status = Failed
-	default:
-		answer.Status, answer.Method, answer.QueuedAt, answer.DeliveredAt = Delivered, method, "", amp.Stamp(m.core.Now())
-	}
+	answer.conclude(became, amp.Stamp(m.core.Now()))
 	return answer, nil
+}
+
+// conclude puts the outcome of a delivery into the answer; without one the message is queued.
+func (a *Answer) conclude(o hub.Outcome, now string) {
+	switch {
+	case o.Method != "":
+		a.Status, a.Method, a.QueuedAt, a.DeliveredAt = Delivered, o.Method, "", now
+	// Another provider or host refused it within the wait: the sender learns it at once.
+	case o.Final:
+		a.Status, a.QueuedAt, a.Error = Failed, "", cmp.Or(o.Reason, "It was refused.")
+	case o.Reason != "" && a.Method == ByWebhook:
+		a.Note = "The recipient's webhook does not take the message: " + o.Reason + ". It waits in the queue."
+	case o.Reason != "":
+		a.Note = "The recipient's server does not take the message: " + o.Reason + ". It is sent again."
+	}
+}
+
+// queueCall queues the call that carries a message, and makes its sender wait for the result. stalled says that nobody
+// makes the call soon, since the receiver failed before.
+func queueCall(tx *ledger.Tx, call deliver.Delivery, sender *hub.Expectation) (stalled bool, err error) {
+	if stalled, err = deliver.Stalled(tx, call); err != nil {
+		return stalled, err
+	}
+	id, err := deliver.Queue(tx, call)
+	sender.Also(id)
+	return stalled, err
 }
 
 // pendingMethod is the method and the host in the answer about a message that the outbox carries. A
@@ -189,14 +219,13 @@ func (l *letter) warningList() []string {
 	return list
 }
 
-// queueWebhook queues a call to the recipient's webhook. The delivery holds the id and not the message:
+// webhookCall is the call to the recipient's webhook. The delivery holds the id and not the message:
 // the sender reads the message when it calls, and does not call if it was fetched by then.
 // OrderKey keeps the messages of one agent in order.
-func (m *Mail) queueWebhook(tx *ledger.Tx, recipient roster.Identity, id, thread string) error {
-	_, err := deliver.Queue(tx, deliver.Delivery{
+func webhookCall(recipient roster.Identity, id, thread string) deliver.Delivery {
+	return deliver.Delivery{
 		Workspace: recipient.Workspace, Sender: sender, Target: recipient.Address, Payload: []byte(id),
 		OrderKey: recipient.ID,
 		Receiver: recipient.ID, GiveUpAfter: 10 * time.Minute, Trace: trace(thread),
-	})
-	return err
+	}
 }

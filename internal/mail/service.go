@@ -9,13 +9,17 @@ import (
 
 	"signalbox/internal/blob"
 	"signalbox/internal/clock"
+	"signalbox/internal/deliver"
 	"signalbox/internal/ledger"
 	"signalbox/internal/mail/amp"
 	"signalbox/internal/mail/attachment"
 	"signalbox/internal/mail/directory"
+	"signalbox/internal/mail/discovery"
 	"signalbox/internal/mail/federation"
+	"signalbox/internal/mail/homes"
 	"signalbox/internal/mail/hub"
 	"signalbox/internal/mail/inspect"
+	"signalbox/internal/mail/quota"
 	"signalbox/internal/protocol"
 )
 
@@ -33,6 +37,9 @@ func Protocol() protocol.Protocol {
 
 // sender is the kind of the deliveries to webhooks of agents, as the outbox knows it.
 const sender = "mail"
+
+// DefaultWait is how long a sender waits for a receiver that says nothing, unless mail.webhook_wait says otherwise.
+const DefaultWait = 3 * time.Second
 
 // Options are the settings of mail. Durations and counts that are 0 stand for the values that
 // the protocol names; only tests set them.
@@ -53,7 +60,7 @@ type Options struct {
 	QueueCap    int64         // messages in one agent's queue; 1000 when 0
 	AuthTime    time.Duration // from opening a socket to its auth frame; 10 s when 0
 	IdleTime    time.Duration // between two frames of a socket's client; 5 min when 0
-	WebhookWait time.Duration // for the first call to a webhook, before a sender gets its answer; 8 s when 0
+	WebhookWait time.Duration // how long a sender waits for a webhook or server that says nothing; 3 s when 0
 }
 
 // Mail is the provider: it accepts messages, keeps them in queues and delivers them. Make one
@@ -67,12 +74,14 @@ type Mail struct {
 	Attachments *attachment.Attachments
 	// Federation holds the other providers and hosts that mail is exchanged with.
 	Federation *federation.Federation
+	// Homes knows which host of the mesh an agent lives on.
+	Homes *homes.Homes
 
 	core       protocol.Core
 	arrivals   *ledger.Waiters // long polls and sockets, by the agent's id
 	hub        hub.Hub
-	queueSizes hub.Sizes
-	started    time.Time
+	queueSizes quota.Sizes
+	discovery  *discovery.Discovery
 	// pushed holds messages whose push is to be recorded. Sockets block when it is full, so
 	// that a slow database slows pushes down instead of growing memory.
 	pushed chan pushed
@@ -87,13 +96,22 @@ func New(core protocol.Core, o Options) *Mail {
 	}
 	orElse(&o.AuthTime, 10*time.Second)
 	orElse(&o.IdleTime, 5*time.Minute)
-	orElse(&o.WebhookWait, 8*time.Second)
-	m := &Mail{Options: o, core: core, started: core.Now(), pushed: make(chan pushed, 1024)}
+	orElse(&o.WebhookWait, DefaultWait)
+	m := &Mail{Options: o, core: core, pushed: make(chan pushed, 1024)}
+	m.queueSizes.Alone = core.DB.Name() == "sqlite"
 	isHost := func(tenant string) bool { return o.Mesh.Hosts[tenant].URL != "" }
-	m.Directory = directory.New(core,
-		directory.Options{Domains: o.Domains, Mode: o.Registration, Host: o.Mesh.Host, IsHost: isHost})
-	m.Attachments = attachment.New(core, attachment.Options{Blobs: o.Blobs, Clam: o.Clam, Received: m.wasDelivered})
 	m.Federation = federation.New(core, federation.Options{Domains: o.Domains, Peering: o.Peering, Mesh: o.Mesh})
+	m.discovery = discovery.New(core, discovery.Options{
+		Domain: o.Domains.Own, Registration: o.Registration, Federation: o.Peering.On(), Mesh: o.Mesh, Scans: o.Clam != "",
+		PerMinute: messagesPerMinute, Key: m.Federation.Key(),
+	})
+	m.Homes = homes.New(core, homes.Options{Domains: o.Domains, Mesh: o.Mesh, Federation: m.Federation})
+	m.Directory = directory.New(core, directory.Options{
+		Domains: o.Domains, Mode: o.Registration, Host: o.Mesh.Host, IsHost: isHost, Homes: m.Homes,
+	})
+	m.Attachments = attachment.New(core, attachment.Options{
+		Blobs: o.Blobs, Clam: o.Clam, Received: m.wasDelivered, Host: o.Mesh.Host, Federation: m.Federation,
+	})
 	m.arrivals = core.Ledger.Waiters(m.recipientOf)
 	// Everything that runs inside other packages' transactions is registered here, before Run.
 	core.Gates.OnResolved(Name, m.applyDecision)
@@ -125,6 +143,7 @@ func (m *Mail) Run(ctx context.Context) error {
 	g.Go(func() error { m.recordPushes(ctx); return nil })
 	g.Go(func() error { return m.core.Ledger.Consume(ctx, "mail.words", hasWords, m.indexWords) })
 	g.Go(func() error { return m.core.Ledger.Hold(ctx, "mail.sweep", m.sweep) })
+	g.Go(func() error { return m.Homes.Run(ctx) })
 	return g.Wait()
 }
 
@@ -151,6 +170,8 @@ func (m *Mail) followEntry(e *ledger.Entry) error {
 		return err
 	}
 	switch e.Kind {
+	case "agent.added", "agent.resumed", "public_key.added":
+		m.Homes.Changed()
 	case "agent.removed", "agent.suspended":
 		m.core.Roster.Forget() // before the sockets ask again who they belong to
 		m.hub.RecheckAgent(e.Subject)
@@ -162,6 +183,10 @@ func (m *Mail) followEntry(e *ledger.Entry) error {
 			return nil // nobody listens on this node, so the body need not be decoded
 		}
 		return m.reportMessage(e)
+	}
+	// MSG-36: a try that failed ends the wait of the sender, whichever node made it.
+	if reason, failed := deliver.FailedTry(e); failed {
+		m.hub.Report(e.Subject, hub.Outcome{Reason: reason})
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/mail/amp"
 	"signalbox/internal/mail/directory"
+	"signalbox/internal/mail/failure"
 	"signalbox/internal/mail/hub"
 	"signalbox/internal/refusal"
 	"signalbox/internal/roster"
@@ -189,7 +190,7 @@ func (s *socket) readFrames(ctx context.Context) {
 }
 
 // protocolCodeOf is the protocol's code of an error, as the reason of a close.
-func protocolCodeOf(err error) string { return string(protocolCode(fault.From(err).Code)) }
+func protocolCodeOf(err error) string { return string(failure.Code(fault.From(err).Code)) }
 
 // handle answers one frame. An error is an error frame, and the connection goes on.
 func (s *socket) handle(ctx context.Context, who roster.Identity, text []byte) {
@@ -244,7 +245,7 @@ func (s *socket) route(ctx context.Context, who roster.Identity, request string,
 func (s *socket) fail(ctx context.Context, request string, err error) {
 	refusal.Note(ctx, err)
 	e := fault.From(err)
-	out := map[string]any{"type": "error", "error": protocolCode(e.Code), "message": e.Message}
+	out := map[string]any{"type": "error", "error": failure.Code(e.Code), "message": e.Message}
 	if e.Field != "" {
 		out["field"] = e.Field
 	}
@@ -324,7 +325,7 @@ func (s *socket) pushOne(ctx context.Context, p *Pending, replay bool) error {
 		return fmt.Errorf("%w: %w", errGone, err)
 	}
 	// The sender may wait for this on this node; on another it has its answer already.
-	s.hub.Report(p.ID, ByWebSocket)
+	s.hub.Report(p.ID, hub.Outcome{Method: ByWebSocket})
 	if replay {
 		return nil
 	}

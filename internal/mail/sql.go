@@ -1,6 +1,10 @@
 package mail
 
 import (
+	"signalbox/internal/mail/attachment"
+	"signalbox/internal/mail/directory"
+	"signalbox/internal/mail/homes"
+	"signalbox/internal/mail/once"
 	"signalbox/internal/store"
 )
 
@@ -13,6 +17,9 @@ import (
 // mail_words and mail_party, which lists the messages of each agent, are indexes beside the
 // ledger: words.go fills them later, and a rebuild empties them. Every other index would cost
 // every message; the messages of a thread are found by the trace of their entries.
+//
+// mail_duties points to what an agent has to keep. mail_signed has the signatures that are good once, and when they
+// were used last.
 //
 // Steps are append only: their digests are checked.
 var Migrations = store.Migrations{Package: "mail", Steps: []string{`
@@ -111,4 +118,4 @@ CREATE TABLE mail_party (
   seq {bigint} NOT NULL,
   PRIMARY KEY (agent, seq)
 ) {keyed};
-`}}
+`, homes.Migration, directory.RotationMigration, attachment.AwayMigration, directory.DutiesMigration, once.Migration}}

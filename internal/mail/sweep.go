@@ -103,6 +103,7 @@ WHERE m.ended_at > 0 AND NOT m.erased AND m.ended_at <= $1 ORDER BY m.ended_at L
 			if err != nil {
 				return err
 			}
+			meta.Files = nil // names of files are words of the sender, too
 			body.Messages = append(body.Messages, erasedMessage{d.body.Seq, d.status, d.ended, meta})
 			seqs = append(seqs, d.body.Seq)
 		}
@@ -135,5 +136,8 @@ func readMeta(tx *ledger.Tx, seq int64) (Meta, error) {
 	}
 	var b routed
 	err = e.Decode(&b)
+	if b.Meta.Once.Key != "" {
+		b.Meta.Once.At = e.At.UnixMicro()
+	}
 	return b.Meta, err
 }

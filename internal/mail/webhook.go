@@ -43,7 +43,7 @@ func (s webhookSender) Send(ctx context.Context, a deliver.Attempt) deliver.Resu
 			Text: "The webhook secret cannot be read: it was sealed with another webhook.key.",
 		}
 	}
-	body, err := p.JSON()
+	body, err := p.call()
 	if err != nil {
 		return deliver.Result{Verdict: deliver.Hopeless, Class: "internal", Text: "The message cannot be written."}
 	}

@@ -2,10 +2,12 @@ package mail
 
 import (
 	"strconv"
+	"strings"
 	"time"
 
 	"signalbox/internal/handoff"
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/injection"
 	"signalbox/internal/wire"
 )
 
@@ -18,6 +20,9 @@ type Answer struct {
 	DeliveredAt string `json:"delivered_at,omitzero"`
 	QueuedAt    string `json:"queued_at,omitzero"`
 	RemoteHost  string `json:"remote_host,omitzero"` // the host of the mesh that it goes to
+	// Error is why a message failed for good, and Note why a queued one has not arrived yet.
+	Error string `json:"error,omitzero"`
+	Note  string `json:"note,omitzero"`
 	// QuarantineID and GateID name the same held message, to the protocol and to operators.
 	QuarantineID string `json:"quarantine_id,omitzero"`
 	GateID       string `json:"gate_id,omitzero"`
@@ -38,8 +43,12 @@ type Accepted struct {
 type Security struct {
 	Trust          Trust    `json:"trust"`
 	InjectionFlags []string `json:"injection_flags"`
-	Wrapped        bool     `json:"wrapped"`
-	VerifiedAt     string   `json:"verified_at,omitzero"`
+	// InjectionPlaces say where each flag was found.
+	InjectionPlaces []injection.Mark `json:"injection_places,omitempty"`
+	// Attachments are what we know about the files of the message; what the payload says is the sender's word.
+	Attachments []amp.Attachment `json:"attachments,omitempty"`
+	Wrapped     bool             `json:"wrapped"`
+	VerifiedAt  string           `json:"verified_at,omitzero"`
 }
 
 // Pending is a message in a queue, as its recipient gets it. Reading one changes nothing; it is
@@ -53,12 +62,27 @@ type Pending struct {
 	Security  Security
 	Handoff   *handoff.Handed // what it hands on to the recipient, nil for nothing
 
-	place, seq int64  // its place in the queue, and its entry
-	sender     string // the sender's agent id, "" if it is not an agent of ours
-	receipt    bool   // the sender asked for a receipt of the delivery
-	recipient  string // whose queue it belongs into
-	held       bool   // until a gate was approved
-	hands      bool   // work on
+	place, seq int64    // its place in the queue, and its entry
+	sender     string   // the sender's agent id, "" if it is not an agent of ours
+	receipt    bool     // the sender asked for a receipt of the delivery
+	recipient  string   // whose queue it belongs into
+	held       bool     // until a gate was approved
+	hands      bool     // work on
+	ours       []string // the ids of attachments that we have
+}
+
+// Unknown stands for the sender of a message in what models read, if nobody knows who that is.
+const Unknown = "unknown@unverified"
+
+// Sender is the address of the sender as a model may be told it: Unknown for an unsigned message from another server,
+// which need not come from that agent. An agent of ours was known by its key, and names with "_" are our own.
+func (p *Pending) Sender() string {
+	// An address that cannot be parsed could contain anything, a quote that ends an attribute too.
+	from, err := amp.Domains{}.Parse(p.Envelope.From)
+	if err != nil || p.Security.Trust == Untrusted && p.sender == "" && !strings.HasPrefix(from.Name, "_") {
+		return Unknown
+	}
+	return p.Envelope.From
 }
 
 // json is the message as a poll or a socket delivers it, with the payload byte for byte.
@@ -71,10 +95,7 @@ func (p *Pending) json() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	local, err := wire.Marshal(struct {
-		Security Security        `json:"security"`
-		Handoff  *handoff.Handed `json:"handoff,omitempty"` // beside what is signed
-	}{p.Security, p.Handoff})
+	local, err := p.local(p.Handoff)
 	if err != nil {
 		return nil, err
 	}
@@ -85,6 +106,24 @@ func (p *Pending) json() ([]byte, error) {
 		wire.Member{Name: "expires_at", Value: wire.AppendText(nil, amp.Stamp(p.ExpiresAt))},
 		wire.Member{Name: "local", Value: local},
 	), nil
+}
+
+// local is what we say about the message, beside what is signed.
+func (p *Pending) local(handed *handoff.Handed) ([]byte, error) {
+	return wire.Marshal(struct {
+		Security Security        `json:"security"`
+		Handoff  *handoff.Handed `json:"handoff,omitempty"`
+	}{p.Security, handed})
+}
+
+// call is the message as the recipient's webhook gets it. What it hands on is in a header.
+func (p *Pending) call() ([]byte, error) {
+	body, err := p.JSON()
+	if err != nil {
+		return nil, err
+	}
+	local, err := p.local(nil)
+	return wire.Splice(body, wire.Member{Name: "local", Value: local}), err
 }
 
 // Page is one page of an agent's queue, oldest first.

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"fmt"
 	"strings"
 
 	"signalbox/internal/handoff"
@@ -53,24 +54,30 @@ func showMessage(m task.Waiting) (shownMessage, error) {
 
 // shownMail is a piece of mail. Message has all that the sender chose, in a wrapper that says so.
 type shownMail struct {
-	ID        string          `json:"id"`
-	From      string          `json:"from"`
-	Trust     mail.Trust      `json:"trust"`
-	Flags     []string        `json:"injection_flags"`
-	QueuedAt  string          `json:"queued_at"`
-	ExpiresAt string          `json:"expires_at"`
-	Handoff   *handoff.Handed `json:"handoff,omitempty"`
-	Message   string          `json:"message"`
+	ID          string           `json:"id"`
+	From        string           `json:"from"`
+	Trust       mail.Trust       `json:"trust"`
+	Flags       []string         `json:"injection_flags"`
+	Places      []injection.Mark `json:"injection_places,omitempty"`
+	QueuedAt    string           `json:"queued_at"`
+	ExpiresAt   string           `json:"expires_at"`
+	Handoff     *handoff.Handed  `json:"handoff,omitempty"`
+	Attachments []shownFile      `json:"attachments,omitempty"`
+	Message     string           `json:"message"`
 }
 
-// showMail wraps a piece of mail. The server knows who sent it, unless it came from another provider without a
-// signature.
+// shownFile is what the server knows of an attachment. Its name and its type were chosen by the sender, and are in
+// the message.
+type shownFile struct {
+	ID         string `json:"id,omitempty"`
+	Size       int64  `json:"size"`
+	ScanStatus string `json:"scan_status"`
+	ScanNote   string `json:"scan_note,omitempty"`
+	URL        string `json:"url,omitempty"` // of a file that the server knows
+}
+
+// showMail wraps a piece of mail.
 func showMail(m *mail.Pending) (shownMail, error) {
-	from := m.Envelope.From
-	// An address that cannot be parsed could contain anything, a quote that ends the attribute too.
-	if _, err := (mailamp.Domains{}).Parse(from); err != nil {
-		from = "unknown@unverified"
-	}
 	rest, err := wire.Members(m.Payload)
 	if err != nil {
 		return shownMail{}, err
@@ -91,14 +98,23 @@ func showMail(m *mail.Pending) (shownMail, error) {
 	}
 	b.WriteString("\n" + said.Message)
 	if len(rest) > 2 || said.Message == "" {
-		b.WriteString("\n\nThe whole payload: " + string(m.Payload))
+		b.WriteString("\n\nThe whole payload, in the sender's words: " + string(m.Payload))
+	}
+	var files []shownFile
+	for _, f := range m.Security.Attachments {
+		fmt.Fprintf(&b, "\n\nAttachment %s: %s, %s, %d bytes, %s", f.ID, f.Filename, f.ContentType, f.Size, f.ScanStatus)
+		one := shownFile{f.ID, f.Size, f.ScanStatus, f.ScanNote, f.URL}
+		if f.ScanStatus == mailamp.Unverified {
+			one.ScanNote, one.URL = "Not seen by this server: only its sender says what it is.", ""
+		}
+		files = append(files, one)
 	}
 	return shownMail{
-		m.ID, from, m.Security.Trust, m.Security.InjectionFlags, mailamp.Stamp(m.QueuedAt), mailamp.Stamp(m.ExpiresAt),
-		m.Handoff,
+		m.ID, m.Sender(), m.Security.Trust, m.Security.InjectionFlags, m.Security.InjectionPlaces, mailamp.Stamp(m.QueuedAt),
+		mailamp.Stamp(m.ExpiresAt), m.Handoff, files,
 		injection.Foreign{
-			Source: "agent", Sender: from, Trust: string(m.Security.Trust), Unverified: m.Security.Trust == mail.Untrusted,
-			Flags: m.Security.InjectionFlags,
+			Source: "agent", Sender: m.Sender(), Trust: string(m.Security.Trust),
+			Unverified: m.Security.Trust == mail.Untrusted, Flags: m.Security.InjectionFlags,
 		}.Wrap(b.String()),
 	}, nil
 }

@@ -9,6 +9,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/mail"
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/failure"
 	"signalbox/internal/wire"
 )
 
@@ -64,7 +65,7 @@ func (s *server) mailTools() []tool {
 	}
 	// Errors of mail have the mail protocol's own form.
 	for i := range tools {
-		tools[i].fail = mail.ErrorText
+		tools[i].fail = failure.Text
 	}
 	return tools
 }

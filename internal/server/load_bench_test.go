@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"slices"
 	"strconv"
@@ -38,102 +37,6 @@ import (
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/testbed"
 )
-
-// mailers are agents that write to one another, each always the same message.
-type mailers struct {
-	url    string
-	keys   []string
-	bodies [][]byte
-}
-
-// newMailers registers so many agents, without limits.
-func newMailers(b *testing.B, s *benchServer, n int) *mailers {
-	b.Helper()
-	out := &mailers{url: s.url}
-	s.call(b, http.DefaultClient, http.MethodPost, "/ops/workspaces", s.token, `{"name":"acme"}`, nil)
-	var addresses []string
-	var private []ed25519.PrivateKey
-	for i := range n {
-		public, key, _ := ed25519.GenerateKey(nil)
-		body, _ := json.Marshal(map[string]string{
-			"name": fmt.Sprintf("agent-%d", i), "tenant": "acme",
-			"public_key": roster.EncodePublicKey(public), "key_algorithm": "Ed25519",
-		})
-		var r directory.Registered
-		s.call(b, http.DefaultClient, http.MethodPost, "/v1/register", s.token, string(body), &r)
-		s.call(b, http.DefaultClient, http.MethodPatch, fmt.Sprintf("/ops/agents/agent-%d?workspace=acme", i), s.token,
-			`{"rate_limit":0}`, nil)
-		addresses, private, out.keys = append(addresses, r.Address), append(private, key), append(out.keys, r.APIKey)
-	}
-	payload := []byte(`{"message":"Please process the following task, and tell me when it is done.","type":"request"}`)
-	for i := range n {
-		to := addresses[(i+1)%n]
-		signature, err := amp.Signed{
-			From: []string{addresses[i]}, To: []string{to}, Subject: "Task request",
-			Priority: "normal", Payload: payload,
-		}.Sign(private[i])
-		if err != nil {
-			b.Fatal(err)
-		}
-		out.bodies = append(out.bodies,
-			fmt.Appendf(nil, `{"to":%q,"subject":"Task request","payload":%s,"signature":%q}`, to, payload, signature))
-	}
-	return out
-}
-
-// perSecond sends so many messages over 16 connections.
-func (m *mailers) perSecond(b *testing.B, url string, n int64) float64 {
-	b.Helper()
-	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16, MaxConnsPerHost: 16}}
-	defer client.CloseIdleConnections()
-	s := &benchServer{url: url}
-	var next atomic.Int64
-	var senders sync.WaitGroup
-	begun := time.Now()
-	for range 16 {
-		senders.Go(func() {
-			for i := next.Add(1); i <= n; i = next.Add(1) {
-				s.call(b, client, http.MethodPost, "", m.keys[int(i)%len(m.keys)], string(m.bodies[int(i)%len(m.bodies)]), nil)
-			}
-		})
-	}
-	senders.Wait()
-	return float64(n) / time.Since(begun).Seconds()
-}
-
-// BenchmarkMail compares signed messages among 40 agents, each verified, decided upon and
-// durable, with a bare handler that only parses the same body and answers. 16 connections;
-// the client is in the same process. The two take turns.
-func BenchmarkMail(b *testing.B) {
-	bare := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var v map[string]any
-		if err := json.NewDecoder(r.Body).Decode(&v); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w,
-			`{"id":"msg_1706648400_abc123abc123abc1","status":"queued","method":"relay","queued_at":"2026-01-30T10:00:00Z"}`)
-	}))
-	defer bare.Close()
-	for name, address := range benchDatabases {
-		b.Run(name, func(b *testing.B) {
-			m := newMailers(b, startBench(b, address(b)), 40)
-			for b.Loop() {
-				var ours, theirs float64
-				const turns, each = 10, 3000 // queues take 1,000 of each agent
-				for range turns {
-					ours += m.perSecond(b, m.url+"/v1/route", each) / turns
-					theirs += m.perSecond(b, bare.URL, each) / turns
-				}
-				b.ReportMetric(ours, "ours/s")
-				b.ReportMetric(theirs, "bare/s")
-				b.ReportMetric(ours/theirs, "ratio")
-			}
-			b.ReportMetric(0, "ns/op")
-		})
-	}
-}
 
 // BenchmarkMailSockets measures how much memory 10,000 agents take that are connected, and
 // how long after the sender's 200 a message has reached one of them: the sender is answered

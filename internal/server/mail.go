@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"signalbox/internal/blob"
 	"signalbox/internal/fault"
@@ -27,6 +28,8 @@ type MailConfig struct {
 	Secrets map[string]wire.Secret // of the hosts of the mesh
 	S3      blob.S3
 	Clam    string
+	// WebhookWait is how long a sender waits for a receiver that says nothing.
+	WebhookWait time.Duration
 }
 
 // mailSettings are the keys of mail that few installations need.
@@ -64,7 +67,22 @@ func mailSettings() []Setting {
 			func(c *Config) *string {
 				return &c.Mail.Clam
 			}),
+		{
+			Key: "mail.webhook_wait", Default: formatDuration(mail.DefaultWait),
+			Meaning: "how long a sender waits for a webhook or another server that says nothing, before the answer is " +
+				"queued; at most 10s",
+			set: setWebhookWait, get: func(c *Config) string { return formatDuration(c.Mail.WebhookWait) },
+		},
 	}
+}
+
+// setWebhookWait reads the wait of a sender. The bash clients give up after 15 seconds.
+func setWebhookWait(c *Config, v string) (err error) {
+	c.Mail.WebhookWait, err = time.ParseDuration(v)
+	if err != nil || c.Mail.WebhookWait < 10*time.Millisecond || c.Mail.WebhookWait > 10*time.Second {
+		return fmt.Errorf("should be a time from 10ms to 10s, such as 3s")
+	}
+	return nil
 }
 
 // setMeshHosts reads name=address pairs. Names are labels of DNS in lower case, as they occur in headers.
@@ -146,6 +164,7 @@ func openMail(ctx context.Context, core protocol.Core, c *Config) (*mail.Mail, e
 	return mail.New(core, mail.Options{
 		Blobs: blobs, Domains: amp.Domains{Own: c.Provider, Aliases: c.Aliases}, Registration: c.registration(),
 		SignaturesRequired: c.Signatures == "required", Keep: c.keep(), Peering: c.Federation, Mesh: c.mesh(), Clam: c.clam(),
+		WebhookWait: c.Mail.WebhookWait,
 	}), nil
 }
 

@@ -145,6 +145,8 @@ func TestWorkspacesAreWalls(t *testing.T) {
 			{"POST /v1/agents/{id}/suspend", "POST /v1/agents/" + mailer.id + "/suspend", `{}`, 404, 0},
 			{"POST /v1/agents/{id}/suspend", "POST /v1/agents/" + mailer.address + "/suspend", `{}`, 404, 0},
 			{"POST /v1/agents/{id}/unsuspend", "POST /v1/agents/" + mailer.id + "/unsuspend", "", 404, 0},
+			{"PATCH /v1/agents/{id}", "PATCH /v1/agents/" + mailer.id, `{"require_signature":true}`, 404, 0},
+			{"PATCH /v1/agents/{id}", "PATCH /v1/agents/" + mailer.address, `{"communication_policy":null}`, 404, 0},
 			{"GET /v1/agents/{id}/{what}", "GET /v1/agents/" + mailer.id + "/risk", "", 404, 0},
 			{"GET /ops/operators", "GET /ops/operators", "", 200, 0},
 			{"POST /ops/operators", "POST /ops/operators", `{"name":"x","workspace":"default"}`, 404, 0},
@@ -168,6 +170,7 @@ func TestWorkspacesAreWalls(t *testing.T) {
 			{"GET /ops/ledger/consistency", "GET /ops/ledger/consistency?from=1&to=2", "", 200, 0},
 			{"GET /ops/ledger/export", "GET /ops/ledger/export", "", 403, 0},
 			{"GET /ops/status", "GET /ops/status", "", 200, 0},
+			{"GET /ops/mail/links", "GET /ops/mail/links", "", 200, 0},
 			{"GET /ops/settings", "GET /ops/settings", "", 403, 0},
 			{"GET /ops/policy", "GET /ops/policy", "", 404, 0},
 			{"GET /ops/policy", "GET /ops/policy?workspace=default", "", 404, 0},
@@ -348,6 +351,7 @@ func TestAgentsOfAnotherWorkspaceDoNotExist(t *testing.T) {
 			{"GET /v1/agents/{id}/{what}", "GET /v1/agents/AGENT/risk", ""},
 			{"POST /v1/agents/{id}/suspend", "POST /v1/agents/AGENT/suspend", "{}"},
 			{"POST /v1/agents/{id}/unsuspend", "POST /v1/agents/AGENT/unsuspend", ""},
+			{"PATCH /v1/agents/{id}", "PATCH /v1/agents/AGENT", `{"require_signature":false}`},
 			{"GET /v1/agents/owned", "GET /v1/agents/owned", ""},
 			{"DELETE /v1/agents/owned/{agent_id}", "DELETE /v1/agents/owned/AGENT", ""},
 			{"GET /v1/quarantine", "GET /v1/quarantine", ""},
@@ -381,8 +385,9 @@ func TestAgentsOfAnotherWorkspaceDoNotExist(t *testing.T) {
 			"GET /v1/info", "GET /v1/health", "GET /v1/organization", "GET /v1/ws", "GET /v1/agents/me", "PATCH /v1/agents/me",
 			"DELETE /v1/agents/me", "GET /v1/agents/me/card", "POST /v1/auth/rotate-key", "POST /v1/auth/rotate-keys",
 			"DELETE /v1/auth/revoke-key", "GET /v1/auth/user-key", "POST /v1/register", "POST /v1/attachments/upload",
-			"POST /v1/federation/deliver", "POST /v1/mesh/route", "GET /v1/quarantine/{id}", "POST /v1/quarantine/{id}/approve",
-			"POST /v1/quarantine/{id}/reject",
+			"POST /v1/federation/deliver", "POST /v1/mesh/route", "POST /v1/mesh/addresses", "POST /v1/mesh/attachment",
+			"GET /v1/quarantine/{id}",
+			"POST /v1/quarantine/{id}/approve", "POST /v1/quarantine/{id}/reject",
 		} {
 			tried[own] = true
 		}

@@ -3,6 +3,7 @@ package web
 import (
 	"signalbox/internal/address"
 	"signalbox/internal/deliver"
+	"signalbox/internal/mail"
 )
 
 // deliveryActions let an operator send again what was given up.
@@ -18,6 +19,7 @@ type deliveryList struct {
 	Status, Target string
 	Deliveries     []deliver.Summary
 	Next           string
+	Links          []mail.Link // other providers and hosts of the mesh, on the first page
 }
 
 // Statuses are those that deliveries have.
@@ -32,6 +34,11 @@ func (w *Web) loadDeliveries(r *Request) (any, error) {
 	// A full page may be the last one; then the next is empty, which is harmless.
 	if n := len(v.Deliveries); n == deliveryRows {
 		v.Next = nextPage(r, v.Deliveries[n-1].ID)
+	}
+	if err == nil && v.Status == "" && v.Target == "" && r.Query("cursor") == "" {
+		var links mail.Links
+		links, err = w.Mail.Links(r.Context())
+		v.Links = links.Links
 	}
 	return v, err
 }

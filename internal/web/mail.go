@@ -36,8 +36,7 @@ type mailView struct {
 type letter struct {
 	mail.Detail
 	Text    string
-	Context string // what came with the text, as JSON
-	Files   []mailFile
+	Context string         // what came with the text, as JSON
 	Thread  []mail.Summary // the others of the thread, the oldest first
 	Gate    *gate.Gate     // that holds it, or did
 	Refusal string         // why who looks may not release it
@@ -45,14 +44,6 @@ type letter struct {
 	// them.
 	Workspace string
 	For       []behalf.Of
-}
-
-// mailFile is an attachment as the message describes it; the scan is ours.
-type mailFile struct {
-	Name string `json:"filename"`
-	Type string `json:"content_type"`
-	Size int64  `json:"size"`
-	Scan string `json:"scan_status"`
 }
 
 // Statuses are those that messages can be asked for by.
@@ -138,9 +129,8 @@ func (w *Web) loadLetter(r *Request, id string) (*letter, error) {
 // read takes the payload apart. It is the sender's and may be anything.
 func (l *letter) read() {
 	var p struct {
-		Message     wire.Raw   `json:"message"`
-		Context     wire.Raw   `json:"context"`
-		Attachments []mailFile `json:"attachments"`
+		Message wire.Raw `json:"message"`
+		Context wire.Raw `json:"context"`
 	}
 	if wire.UnmarshalPart(l.Payload, &p) != nil {
 		l.Context = pretty(l.Payload)
@@ -151,7 +141,6 @@ func (l *letter) read() {
 	if len(p.Context) > 0 && string(p.Context) != "null" && string(p.Context) != "{}" {
 		l.Context = pretty(p.Context)
 	}
-	l.Files = p.Attachments
 }
 
 // Name is the part of an address before the @, as a list has room for it.

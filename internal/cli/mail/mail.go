@@ -137,12 +137,13 @@ provider in --provider. An agent that has no folder yet gets one.`,
 	var j mailbox.Joining
 	flags := c.Flags()
 	name := flags.StringP("name", "n", "", "the agent's name")
-	provider := flags.StringP("provider", "p", "", "the provider's domain, such as crabmail.ai")
+	provider := flags.StringP("provider", "p", "", "the provider's domain, such as crabmail.ai, or its address, http://…")
 	flags.StringVarP(&j.Tenant, "tenant", "t", "", "the tenant; by default the one that the provider suggests")
 	flags.StringVarP(&j.UserKey, "user-key", "k", "", "an owner's key, uk_…, or an operator's token")
 	flags.StringVar(&j.Invite, "invite", "", "an invite code")
 	flags.StringVar(&j.Alias, "alias", "", "a display name")
 	flags.BoolVar(&j.Again, "again", false, "get a new API key for an existing address")
+	flags.BoolVar(&j.Unsigned, "allow-unsigned", false, "let programs that only have the API key send too")
 	c.RunE = func(c *command.Command, args []string) error {
 		var err error
 		// Before the folder is created: without a server nothing is left behind.
@@ -166,10 +167,13 @@ provider in --provider. An agent that has no folder yet gets one.`,
 	return m.WithJSON(c)
 }
 
-// provider is the address of the provider to register with: --server, else https and the domain of
-// --provider, else SIGNALBOX_SERVER, AMP_MAESTRO_URL, or the server of the data folder.
+// provider is the address of the provider to register with: the one in --provider, --server, else https and the domain
+// of --provider, else SIGNALBOX_SERVER, AMP_MAESTRO_URL, or the server of the data folder.
 func (m *commands) provider(domain string) (string, error) {
-	if domain != "" && m.Server == "" {
+	switch {
+	case strings.Contains(domain, "://"): // as the specification's example has it; it says where to register
+		return domain, nil
+	case domain != "" && m.Server == "":
 		return "https://" + domain, nil
 	}
 	if elsewhere := os.Getenv("AMP_MAESTRO_URL"); elsewhere != "" && m.Server == "" &&

@@ -9,8 +9,8 @@ import (
 	"signalbox/internal/mail/mailbox"
 )
 
-// letter is a message in the output of fetch and inbox. It has no text: what a stranger wrote is shown
-// by read alone, in its wrapper. Reason says why a message is untrusted.
+// letter is a message in the output of fetch, inbox and read. It has no text but the subject, which is in a
+// wrapper if a stranger wrote it; the text is shown by read alone. Reason says why a message is untrusted.
 type letter struct {
 	ID          string        `json:"id"`
 	From        string        `json:"from"`
@@ -21,31 +21,47 @@ type letter struct {
 	Timestamp   string        `json:"timestamp"`
 	ThreadID    string        `json:"thread_id"`
 	InReplyTo   string        `json:"in_reply_to,omitempty"`
-	Status      string        `json:"status"` // read or unread
+	Status      string        `json:"status"` // read or unread; of sent ones delivered, queued, held or failed
 	Trust       mailbox.Trust `json:"trust"`
 	Reason      string        `json:"reason,omitempty"`
 	Flags       []string      `json:"injection_flags"`
 	Attachments int           `json:"attachments"`
+
+	title string // the subject in a table
 }
 
 // letters makes a list for --json; lists in it are empty and never null.
-func letters(messages []mailbox.Message) []letter {
+func letters(messages []mailbox.Message, sent bool) []letter {
 	all := make([]letter, 0, len(messages))
 	for i := range messages {
-		m, status := &messages[i], "unread"
-		if m.Read {
-			status = "read"
-		}
-		e, flags := m.Envelope, m.Security.Flags
-		if flags == nil {
-			flags = []string{}
-		}
-		all = append(all, letter{
-			e.ID, e.From, e.To, e.Subject, e.Priority, m.Payload.Type, e.Timestamp, e.ThreadID,
-			e.InReplyTo, status, m.Security.Trust, m.Security.Reason, flags, len(m.Payload.Attachments),
-		})
+		all = append(all, letterOf(&messages[i], sent))
 	}
 	return all
+}
+
+// withheld stands in a table for the subject of a message that nobody vouches for or that has flags: models read
+// tables too, and there is no room for a wrapper.
+const withheld = "(withheld: `mail read` shows it)"
+
+// letterOf is one message of a list. What its sender chose is in forms that cannot say anything, but for
+// the subject.
+func letterOf(m *mailbox.Message, sent bool) letter {
+	e, flags := m.Envelope, append([]string{}, m.Security.Flags...)
+	l := letter{
+		e.ID, m.Sender(), mailbox.Plain(e.To), m.Show(e.Subject), m.Priority(), m.Type(), mailbox.Plain(e.Timestamp),
+		mailbox.Plain(e.ThreadID), mailbox.Plain(e.InReplyTo), "unread", m.Security.Trust, m.Security.Reason, flags,
+		len(m.Security.Files), e.Subject,
+	}
+	switch {
+	case sent: // what became of it when it was sent
+		l.Status = m.State
+	case m.Read:
+		l.Status = "read"
+	}
+	if m.Suspect() {
+		l.title = withheld
+	}
+	return l
 }
 
 // printLetters prints messages as a table, or the sentence none.
@@ -53,7 +69,7 @@ func printLetters(w output.Printer, all []letter, none string) {
 	// Table escapes what a terminal could misunderstand: subjects are foreign text.
 	rows := make([][]string, len(all))
 	for i, l := range all {
-		rows[i] = []string{l.ID, l.From, l.Subject, l.Priority, string(l.Trust), l.Status, l.Timestamp}
+		rows[i] = []string{l.ID, l.From, l.title, l.Priority, string(l.Trust), l.Status, l.Timestamp}
 	}
 	w.Table(none, []string{"ID", "FROM", "SUBJECT", "PRIORITY", "TRUST", "STATUS", "SENT"}, rows)
 }
@@ -85,7 +101,7 @@ disk before it is acknowledged.`,
 		if err != nil {
 			return err
 		}
-		all := letters(got.New)
+		all := letters(got.New, false)
 		// Only the sentences: causes may contain URLs with tickets.
 		failed := make([]string, 0, len(got.Failed))
 		for _, err := range got.Failed {
@@ -141,7 +157,7 @@ func (m *commands) newInbox() *command.Command {
 		if *count {
 			return m.Show(map[string]int{"count": n}, func(w output.Printer) { w.Print("%d", n) })
 		}
-		list := letters(wanted)
+		list := letters(wanted, *sent)
 		return m.Show(map[string]any{"messages": list, "count": n, "damaged": append([]string{}, damaged...)},
 			func(w output.Printer) {
 				printLetters(w, list, "No messages. `signalbox mail fetch` fetches new ones, and --all lists read ones too.")
@@ -180,11 +196,15 @@ func (m *commands) newRead() *command.Command {
 		Use: "read ID", Short: "Show a message and mark it as read",
 		Long: `Shows a message. A message from another tenant or provider, one that cannot be verified,
 and one with marks of prompt injection is shown in a wrapper, which says that it is data
-and no instruction. With --json, display has the wrapped text and payload the original.`,
+and no instruction. With --json, display has the text as it is shown here, and message and
+attachments what is known of it. The file as it was signed follows unless it would have to be
+wrapped, or has attachments that are unverified; --raw adds it in any case, for programs: give
+no model what is in it.`,
 		Args: command.Exactly(1, "ID"),
 	}
 	noMark := c.Flags().BoolP("no-mark", "n", false, "do not mark it as read")
 	sent := c.Flags().BoolP("sent", "s", false, "a sent message")
+	raw := c.Flags().Bool("raw", false, "with --json, the file as it was signed too, unwrapped")
 	receipt := c.Flags().Bool("receipt", false, "send a read receipt to the sender")
 	c.RunE = func(c *command.Command, args []string) error {
 		b, one, err := m.find(folderOf(*sent), args[0])
@@ -202,18 +222,24 @@ and no instruction. With --json, display has the wrapped text and payload the or
 				return err
 			}
 		}
-		return m.showMessage(one)
+		return m.showMessage(one, *raw)
 	}
 	return m.WithJSON(c)
 }
 
-// showMessage prints a message. In JSON it is the file with the member display; for people it is the
-// envelope, line by line, and the text. The sender's address stands there only if it was verified.
-func (m *commands) showMessage(one *mailbox.Message) error {
-	// The file as it is, for programs; display is the only member that a model should be given.
-	whole := map[string]any{"display": one.Text()}
+// showMessage prints a message. In JSON it is display, what is known of it, and the file unless that has
+// to be wrapped; for people it is the envelope, line by line, and the text. The sender's address stands
+// there only if it was verified.
+func (m *commands) showMessage(one *mailbox.Message, raw bool) error {
+	l := letterOf(one, false)
+	whole := map[string]any{
+		"display": one.Text(), "message": l, "attachments": append([]mailbox.Attachment{}, one.Security.Files...),
+	}
 	for name, value := range one.Raw() {
-		whole[name] = value
+		// What the message hands on is the provider's, and the agent needs it whoever wrote the message.
+		if name == "local" || raw || !one.Foreign() && !one.Claims() {
+			whole[name] = value
+		}
 	}
 	return m.Show(whole, func(w output.Printer) {
 		trust := string(one.Security.Trust)
@@ -221,15 +247,15 @@ func (m *commands) showMessage(one *mailbox.Message) error {
 			trust += ": " + one.Security.Reason
 		}
 		for _, row := range [][2]string{
-			{"id", one.Envelope.ID},
+			{"id", l.ID},
 			// "unknown@unverified" for an untrusted sender; the claimed address is inside the wrapper.
-			{"from", one.Sender()},
-			{"to", one.Envelope.To},
-			{"sent", one.Envelope.Timestamp},
-			{"priority", one.Envelope.Priority},
-			{"type", one.Payload.Type},
-			{"thread", one.Envelope.ThreadID},
-			{"answers", one.Envelope.InReplyTo},
+			{"from", l.From},
+			{"to", l.To},
+			{"sent", l.Timestamp},
+			{"priority", l.Priority},
+			{"type", l.Type},
+			{"thread", l.ThreadID},
+			{"answers", l.InReplyTo},
 			{"trust", trust},
 		} {
 			if row[1] != "" {
@@ -264,19 +290,20 @@ func (m *commands) newDownload() *command.Command {
 	c := &command.Command{
 		Use: "download ID [ATTACHMENT]", Short: "Download the attachments of a message",
 		Long: `Downloads one attachment of a message, or all of them, and checks size and digest. Without
---dest they go into the agent's folder.`,
+--dest they go into the agent's folder. What the provider's scan flagged, and what it has not
+seen (unverified), is downloaded only with --force.`,
 		Args: command.Between(1, 2, "ID, and perhaps ATTACHMENT"),
 	}
 	_ = c.Flags().Bool("all", true, "all attachments, the default")
 	dest := c.Flags().String("dest", "", "the folder to save them in")
-	force := c.Flags().Bool("force", false, "also download suspicious attachments")
+	force := c.Flags().Bool("force", false, "also download attachments that are suspicious or unverified")
 	c.RunE = func(c *command.Command, args []string) error {
 		b, one, err := m.find(mailbox.Inbox, args[0])
 		if err != nil {
 			return err
 		}
 		files := []string{}
-		for _, a := range one.Payload.Attachments {
+		for _, a := range one.Security.Files {
 			// One attachment by its id; names are not unique.
 			if len(args) == 2 && a.ID != args[1] {
 				continue

@@ -1,6 +1,7 @@
 package mail
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -113,18 +114,27 @@ func (m *commands) draftFlags(c *command.Command) *mailbox.Draft {
 	return d
 }
 
-// send sends a draft and prints the answer: the status, the gate if a person has to decide, warnings.
+// send sends a draft and prints the answer: the status, the gate if a person has to decide, warnings. A message that
+// failed for good is an error after the answer, so that --json has it and the exit code is 1.
 func (m *commands) send(c *command.Command, b *mailbox.Box, d mailbox.Draft) error {
 	r, err := b.Send(c.Context(), d)
 	if err != nil {
 		return err
 	}
-	return m.Show(r, func(w output.Printer) {
-		by := ""
+	err = m.Show(r, func(w output.Printer) {
+		by, status := "", r.Status
 		if r.Method != "" {
 			by = fmt.Sprintf(" (%s)", r.Method)
 		}
-		w.Print("%s to %s is %s%s", r.ID, r.To, r.Status, by)
+		if r.Held() {
+			status = "held"
+		}
+		if r.Failure() == nil {
+			w.Print("%s to %s is %s%s", r.ID, r.To, status, by)
+		}
+		if r.Note != "" {
+			w.Print("%s", r.Note)
+		}
 		// A held message is no failure: the exit code is 0, and the gate says what it waits for.
 		if r.GateID != "" {
 			w.Print("It waits for a person's decision, %s.", r.GateID)
@@ -133,4 +143,5 @@ func (m *commands) send(c *command.Command, b *mailbox.Box, d mailbox.Draft) err
 			w.Print("Warning: %s", warning)
 		}
 	})
+	return cmp.Or(err, r.Failure())
 }

@@ -220,6 +220,15 @@ func Canonical(payload []byte) ([]byte, error) {
 	return n.appendTo(nil, styles[0]), nil
 }
 
+// ASCII is a payload with every string in ASCII escapes and members in their order, without white space.
+func ASCII(payload []byte) ([]byte, error) {
+	n, err := parseTokens(payload)
+	if err != nil {
+		return nil, err
+	}
+	return n.appendTo(nil, style{text: quoteASCII}), nil
+}
+
 // appendTo appends the value in a style, without white space.
 func (n *node) appendTo(dst []byte, s style) []byte {
 	switch n.kind {

@@ -36,6 +36,7 @@ type Draft struct {
 	Kind       string   // payload.type
 	Text       string   // payload.message
 	Attached   bool     // it has attachments
+	Nonce      bool     // the payload has a nonce, which makes its signature unique
 	InReplyTo  string
 	ThreadHint string
 	Signature  string
@@ -113,6 +114,7 @@ func (o *Draft) readPayload(f *Fields) {
 	if len(o.Text) > MaxText {
 		p.FailLong("message", MaxText, "should have at most %d bytes, and has %d.", MaxText, len(o.Text))
 	}
+	_, o.Nonce = p.Get("nonce")
 	// null, which the bash clients always send, is no value (MSG-5).
 	if context, ok := p.Get("context"); ok {
 		switch {

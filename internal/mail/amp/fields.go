@@ -1,9 +1,12 @@
 package amp
 
 import (
+	"crypto/ed25519"
+	"encoding/base64"
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -75,6 +78,11 @@ func (f *Fields) Get(name string) (wire.Raw, bool) {
 func (f *Fields) Has(name string) bool {
 	_, there := f.raw[name]
 	return there
+}
+
+// Only reports whether the members are exactly these.
+func (f *Fields) Only(names ...string) bool {
+	return len(f.raw) == len(names) && !slices.ContainsFunc(names, func(name string) bool { return !f.Has(name) })
 }
 
 // Text reads a string of at most so many characters, "" if it is absent.
@@ -183,4 +191,23 @@ func (f *Fields) Time(name string) time.Time {
 		f.Fail(name, "should be a time such as \"2026-03-06T22:10:38Z\", and is %.80q.", s)
 	}
 	return t
+}
+
+// Proof reads a proof of a private key and the time in seconds that it is signed with (MSG-19), nil if it is absent.
+// Our client sends the time as a number, shell scripts as a text.
+func (f *Fields) Proof() (proof []byte, at int64) {
+	text := f.Text("proof", 256)
+	if text == "" {
+		return nil, 0
+	}
+	proof, err := base64.StdEncoding.DecodeString(text)
+	if err != nil || len(proof) != ed25519.SignatureSize {
+		f.Fail("proof", "should be an Ed25519 signature in base64.")
+	}
+	raw, ok := f.Get("proof_timestamp")
+	at, err = strconv.ParseInt(strings.Trim(string(raw), `"`), 10, 64)
+	if !ok || err != nil {
+		f.Fail("proof_timestamp", "should be the time in seconds that the proof is signed with.")
+	}
+	return proof, at
 }

@@ -161,6 +161,11 @@ func RegistrationProof(provider, address string, at int64) []byte {
 	return b.Bytes()
 }
 
+// SigningProof is the text that an agent signs to demand signatures from itself (MSG-110). at is unix seconds.
+func SigningProof(address string, at int64) []byte {
+	return []byte("amp-require-signature\n" + strings.ToLower(address) + "\n" + strconv.FormatInt(at, 10))
+}
+
 // Sign signs a message with the first spelling of each address, and with its payload as Canonical
 // writes it.
 func (s Signed) Sign(key ed25519.PrivateKey) (string, error) {

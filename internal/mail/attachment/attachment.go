@@ -10,6 +10,7 @@ import (
 	"signalbox/internal/blob"
 	"signalbox/internal/fault"
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/federation"
 	"signalbox/internal/mail/inspect"
 	"signalbox/internal/protocol"
 	"signalbox/internal/roster"
@@ -42,6 +43,9 @@ type Options struct {
 	// Received reports whether a message was delivered to an agent. Package mail answers it, since
 	// this package knows no messages.
 	Received func(ctx context.Context, agentID, message string) (bool, error)
+	// Host is the id of this host in a mesh, whose other hosts Federation calls.
+	Host       string
+	Federation *federation.Federation
 }
 
 // Attachments accepts, scans and serves the files of messages. The bytes are in a blob.Store, and
@@ -88,7 +92,7 @@ func (a *record) scanStatus() string {
 	return a.status
 }
 
-// Status is an attachment as its sender sees it. URL is present once it has passed the scan; who
+// Status is an attachment as its sender and its recipient see it. URL is present once it has passed the scan; who
 // has the URL can fetch the file.
 type Status struct {
 	ID          string `json:"attachment_id"`
@@ -103,9 +107,9 @@ type Status struct {
 	ExpiresAt   string `json:"expires_at"`
 }
 
-// Status reports on an attachment that the agent announced.
+// Status reports on an attachment that the agent announced, or that was sent to it.
 func (t *Attachments) Status(ctx context.Context, who roster.Identity, id string) (Status, error) {
-	a, err := t.findOwn(ctx, who, id)
+	a, err := t.findFor(ctx, who, id)
 	if err == nil {
 		err = a.expired(t.core.Now())
 	}

@@ -21,9 +21,15 @@
 // rejected, is served to nobody. An attachment belongs to one message: Claim and Bind run in the
 // transaction of that message.
 //
+// # Whose word
+//
+// What a message says about a file is its sender's word. Check compares it with the record and refuses a
+// difference, so recipients get the record (MSG-72). What other servers keep is unverified, unless a host of our
+// own provider says what it recorded (Elsewhere, MSG-76 and MSG-84).
+//
 // # Two kinds of access
 //
-// An agent's key opens what the agent announced, and what was sent to it. A signed URL opens one file for
+// An agent's key opens what the agent announced, and what was sent to it, and tells its state. A signed URL opens one file for
 // one purpose, without a key, for as long as the attachment lives: clients upload and download with it,
 // and other providers' clients can too.
 //

@@ -1,6 +1,7 @@
 package attachment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -17,19 +18,24 @@ type file struct {
 	record
 }
 
-// download opens an attachment for its sender, or for the recipient of its message. Others get
+// findFor finds an attachment for its sender, or for the recipient of its message. Others get
 // the answer for one that does not exist.
-func (t *Attachments) download(ctx context.Context, who roster.Identity, id string) (*file, error) {
+func (t *Attachments) findFor(ctx context.Context, who roster.Identity, id string) (record, error) {
 	a, err := t.find(ctx, id)
+	if err != nil || a.agent == who.ID {
+		return a, err
+	}
+	if got, err := t.options.Received(ctx, who.ID, a.message); err != nil || !got {
+		return record{}, cmp.Or(err, error(notFound(id)))
+	}
+	return a, nil
+}
+
+// download opens an attachment for its sender, or for the recipient of its message.
+func (t *Attachments) download(ctx context.Context, who roster.Identity, id string) (*file, error) {
+	a, err := t.findFor(ctx, who, id)
 	if err != nil {
 		return nil, err
-	}
-	if a.agent != who.ID {
-		if got, err := t.options.Received(ctx, who.ID, a.message); err != nil {
-			return nil, err
-		} else if !got {
-			return nil, notFound(a.id)
-		}
 	}
 	return t.open(ctx, a)
 }

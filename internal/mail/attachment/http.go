@@ -5,7 +5,9 @@ import (
 	"strings"
 	"time"
 
+	"signalbox/internal/fault"
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/federation"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
@@ -43,7 +45,7 @@ func (t *Attachments) Routes() []wire.Route {
 			Rate: uploadsPerMinute, Answer: Status{}, Handle: roster.AnswerAbout("id", t.Confirm),
 		},
 		{
-			Method: "GET", Path: "/v1/attachments/{id}", Summary: "The status of an attachment",
+			Method: "GET", Path: "/v1/attachments/{id}", Summary: "The state of an attachment, for its sender and its recipient",
 			Auth: wire.Agent, Rate: looksPerMinute, Answer: Status{}, Handle: roster.AnswerAbout("id", t.Status),
 		},
 		{
@@ -53,6 +55,11 @@ func (t *Attachments) Routes() []wire.Route {
 		{
 			Method: "GET", Path: "/v1/attachments/{id}/file", Summary: "Download a file by its signed URL", Query: ticket,
 			Media: "application/octet-stream", Handle: t.getFile, Proof: []string{wire.Demanded},
+		},
+		{
+			Method: "POST", Path: AwayPath, Summary: "Another host of this provider fetches a file for the recipient",
+			Request: Fetching{}, Media: "application/octet-stream", Handle: t.postAway,
+			Proof: []string{federation.ProofHeader},
 		},
 	}
 }
@@ -71,7 +78,17 @@ func (t *Attachments) putData(w http.ResponseWriter, r *http.Request) error {
 
 // getDownload serves the bytes itself. MSG-75: a redirect would be a failure for the bash clients.
 func (t *Attachments) getDownload(w http.ResponseWriter, r *http.Request) error {
-	f, err := t.download(r.Context(), roster.From(r.Context()), r.PathValue("id"))
+	who, id := roster.From(r.Context()), r.PathValue("id")
+	f, err := t.download(r.Context(), who, id)
+	if fault.Is(err, fault.AttachmentNotFound) {
+		host, err := t.isAway(r.Context(), who, id)
+		if err != nil {
+			return err
+		}
+		if host != "" {
+			return t.serveAway(w, r, host, id)
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -93,8 +110,10 @@ func (f *file) serve(w http.ResponseWriter, r *http.Request) error {
 	defer func() { _ = f.Close() }()
 	h := w.Header()
 	h.Set("Content-Type", f.contentType)
-	// cleanFilename leaves nothing in the name that would need escaping.
-	h.Set("Content-Disposition", `attachment; filename="`+f.filename+`"`)
+	// SafeFilename leaves nothing in the name that would need escaping. Names that were recorded before it
+	// have its form now.
+	h.Set("Content-Disposition", `attachment; filename="`+amp.SafeFilename(f.filename)+`"`)
+	h.Set("Content-Security-Policy", "sandbox; default-src 'none'") // for whoever opens it all the same
 	h.Set("ETag", `"`+strings.TrimPrefix(f.digest, "sha256:")+`"`)
 	h.Set("Cache-Control", "private, immutable, max-age=604800")
 	h.Set("Access-Control-Allow-Origin", "*")

@@ -46,7 +46,9 @@ type (
 )
 
 // Tables are the tables of attachments, which the migrations of package mail make.
-func Tables() []ledger.Table { return ledger.Tables("mail_attachment (id)") }
+func Tables() []ledger.Table {
+	return ledger.Tables("mail_attachment (id)", "mail_attachment_away (id, message)")
+}
 
 // Apply is how entries change the table. A message changes it through Bind.
 func Apply() map[string]ledger.Apply {

@@ -93,32 +93,19 @@ func readAnnouncement(body []byte) (announced, error) {
 	return a, nil
 }
 
-// deviceNames are names that Windows takes for a device, with any extension.
-var deviceNames = regexp.MustCompile(`(?i)^(con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|$)`)
-
-// cleanFilename makes a name that is a plain file name on every system. Folders, also escaped ones,
-// are refused rather than removed: they are an attack or a mistake.
+// cleanFilename makes the safe name of a file. Folders, also escaped ones, are refused rather than
+// removed: they are an attack or a mistake.
 func cleanFilename(name string) (string, error) {
 	lower := strings.ToLower(name)
 	if strings.Contains(lower, "%2f") || strings.Contains(lower, "%5c") || strings.Contains(lower, "%00") ||
 		strings.ContainsAny(name, "/\\") {
 		return "", fault.New(fault.InvalidField, "A filename must not contain folders, and is %.80q.", name).About("filename")
 	}
-	clean := strings.Map(func(c rune) rune {
-		plain := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
-		if plain || strings.ContainsRune("._-", c) {
-			return c
-		}
-		return '_'
-	}, name)
-	if clean = strings.Trim(clean, ". "); deviceNames.MatchString(clean) {
-		clean = "_" + clean
-	}
-	if clean == "" {
-		return "", fault.New(fault.InvalidField, "A filename must have at least one letter or digit, and is %.80q.",
+	if strings.Trim(name, ". ") == "" {
+		return "", fault.New(fault.InvalidField, "A filename must have more than dots and blanks, and is %.80q.",
 			name).About("filename")
 	}
-	return clean[:min(len(clean), 255)], nil
+	return amp.SafeFilename(name), nil
 }
 
 // Announce records a file that an agent is about to upload, and returns where to. The upload has

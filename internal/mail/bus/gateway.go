@@ -116,7 +116,7 @@ func (g *gateway) inbox(_ context.Context, box *mailbox.Box, r request) (any, er
 		}
 		e := &m.Envelope
 		list = append(list, summary{
-			e.ID, e.From, m.Show(e.Subject), e.Priority, e.Timestamp, status,
+			e.ID, m.Sender(), m.Show(e.Subject), m.Priority(), mailbox.Plain(e.Timestamp), status,
 			string(m.Security.Trust), m.Security.Flags, m.Show(m.Payload.Message),
 		})
 	}
@@ -166,16 +166,33 @@ func (g *gateway) fetch(ctx context.Context, wait time.Duration) bool {
 		g.reportError(err)
 	}
 	for i := range got.New {
-		m := &got.New[i]
-		// A copy: only the text is wrapped, and the message on disk stays as it was signed.
-		payload := m.Payload
-		payload.Message = m.Show(payload.Message)
-		g.bus.publish(inbound, gatewayName, encodeRaw(map[string]any{
-			"id": m.Envelope.ID, "envelope": m.Envelope, "payload": payload, "trust_level": m.Security.Trust,
-			"injection_flags": m.Security.Flags,
-		}))
+		g.bus.publish(inbound, gatewayName, encodeRaw(arrival(&got.New[i])))
 	}
 	return len(got.New) > 0
+}
+
+// arrival is a message as it is published: a copy in which every text of a foreign sender is wrapped. The message on
+// disk stays as it was signed. The attachments are as the provider knows them.
+func arrival(m *mailbox.Message) map[string]any {
+	envelope, payload := m.Envelope, m.Payload
+	envelope.From, envelope.Subject, envelope.Priority = m.Sender(), m.Show(envelope.Subject), m.Priority()
+	payload.Message, payload.Attachments = m.Show(payload.Message), m.Security.Files
+	if m.Foreign() {
+		payload.Type = m.Type()
+		if text := string(payload.Context); text != "" && text != "null" {
+			payload.Context = []byte(encodeRaw(m.Show(text)))
+		}
+		for _, field := range []*string{
+			&envelope.Version, &envelope.To, &envelope.Timestamp, &envelope.Signature, &envelope.ThreadID,
+			&envelope.InReplyTo, &envelope.ExpiresAt,
+		} {
+			*field = mailbox.Plain(*field)
+		}
+	}
+	return map[string]any{
+		"id": envelope.ID, "envelope": envelope, "payload": payload, "trust_level": m.Security.Trust,
+		"injection_flags": m.Security.Flags,
+	}
 }
 
 // reportError sends the event gateway.error, so that components know why no mail arrives.

@@ -35,6 +35,9 @@ type (
 		LastSeenAt          string               `json:"last_seen_at"`
 		Capabilities        []string             `json:"capabilities,omitempty"`
 		CommunicationPolicy *CommunicationPolicy `json:"communication_policy,omitempty"`
+		RequireSignature    bool                 `json:"require_signature"`
+		// OperatorPolicy is the policy among the duties: that of the operators, which counts beside the agent's own.
+		OperatorPolicy *CommunicationPolicy `json:"operator_policy,omitempty"`
 	}
 	// Updated is the answer to a change of the profile. WebhookSecret is present if the agent set
 	// a webhook without a secret of its own.
@@ -71,6 +74,8 @@ type (
 		Fingerprint  string   `json:"fingerprint"`
 		Online       bool     `json:"online"`
 		Capabilities []string `json:"capabilities,omitempty"`
+		// Rotations prove how the agent has changed its key, the oldest first (MSG-98).
+		Rotations []amp.Rotation `json:"key_rotations,omitempty"`
 	}
 	// Card is an agent's card. The agent would have to sign it, and the server does not have its
 	// private key: Signature is null and ProviderAsserted true.
@@ -103,6 +108,8 @@ func (d *Directory) Me(ctx context.Context, who roster.Identity) (Me, error) {
 		RegisteredAt: amp.Stamp(a.AddedAt),
 		Capabilities: p.Capabilities, CommunicationPolicy: p.Policy,
 	}
+	duties := d.Duties(a.ID)
+	me.RequireSignature, me.OperatorPolicy = duties.RequireSignature, duties.Policy
 	if a.LastSeenAt != nil {
 		me.LastSeenAt = amp.Stamp(*a.LastSeenAt)
 	}
@@ -126,12 +133,23 @@ func (d *Directory) Change(ctx context.Context, who roster.Identity, body []byte
 	if err != nil {
 		return Updated{}, err
 	}
-	err = d.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	demanded, err := d.demandsSignature(ctx, f, who)
+	if err != nil {
+		return Updated{}, err
+	}
+	var duties Duties
+	err = d.core.Ledger.Write(ctx, func(tx *ledger.Tx) (err error) {
 		appendProfile(tx, who, who.Workspace, who.ID, p)
-		return nil
+		if demanded {
+			duties, err = changeDutiesIn(tx, who, who.Workspace, who.ID, func(it *Duties) { it.RequireSignature = true })
+		}
+		return err
 	})
 	if err != nil {
 		return Updated{}, err
+	}
+	if demanded {
+		d.duties.Put(who.ID, duties)
 	}
 	d.profiles.Put(who.ID, p) // at once here; other nodes follow the ledger
 	out := Updated{Updated: true, Address: who.Address}
@@ -165,7 +183,7 @@ func (d *Directory) deregister(
 		at = tx.Now()
 		// A key must not come back with another agent, or old signatures would speak for it.
 		if key := currentKey(a); key != "" {
-			revoke(tx, by, workspace, key, revoked{a.Address, "agent_deregistered", ""})
+			revoke(tx, by, workspace, key, revoked{Address: a.Address, Reason: "agent_deregistered"})
 		}
 		roster.Remove(tx, by.Actor(), workspace, a.ID, addressHold)
 		return nil
@@ -236,7 +254,13 @@ func (d *Directory) Resolve(ctx context.Context, who roster.Identity, text strin
 	if !d.options.Domains.Ours(address.Provider) {
 		return Resolved{}, roster.NoAddress(address.String())
 	}
-	found, err := d.FindFor(ctx, who.Workspace, d.options.Domains.Home(address))
+	address = d.options.Domains.Home(address)
+	found, err := d.FindFor(ctx, who.Workspace, address)
+	if fault.Is(err, fault.NotFound) || err == nil && found.Suspended {
+		if elsewhere, there := d.resolveElsewhere(ctx, who, address); there {
+			return elsewhere, nil
+		}
+	}
 	if err != nil {
 		return Resolved{}, err
 	}
@@ -247,8 +271,23 @@ func (d *Directory) Resolve(ctx context.Context, who roster.Identity, text strin
 	p := d.Profile(a.ID)
 	return Resolved{
 		a.Address, p.Alias, amp.KeyText(found.PublicKey), "Ed25519", currentKey(a), a.Online,
-		p.Capabilities,
+		p.Capabilities, d.rotationsTo(ctx, a.Address, currentKey(a)),
 	}, nil
+}
+
+// resolveElsewhere is what this host knows of an agent of another host of the mesh: where it is, by which key, and how
+// it came to that one. The key itself comes with its messages.
+func (d *Directory) resolveElsewhere(ctx context.Context, who roster.Identity, a amp.Address) (Resolved, bool) {
+	reached, err := d.core.Roster.Reaches(ctx, who.Workspace, d.Workspace(a.Tenant))
+	elsewhere, homeErr := d.options.Homes.Elsewhere(ctx, a)
+	if err != nil || homeErr != nil || !reached || !elsewhere {
+		return Resolved{}, false
+	}
+	out := Resolved{Address: a.String(), KeyAlgorithm: "Ed25519"}
+	// An agent without a key has none that is known.
+	_ = d.core.DB.QueryRow(ctx, "SELECT fingerprint FROM mail_pin WHERE address = $1", []any{out.Address}, &out.Fingerprint)
+	out.Rotations = d.rotationsTo(ctx, out.Address, out.Fingerprint)
+	return out, true
 }
 
 // Card is the card of the calling agent, for six months.

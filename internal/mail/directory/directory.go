@@ -8,6 +8,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/homes"
 	"signalbox/internal/protocol"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
@@ -35,6 +36,8 @@ type Options struct {
 	Host string
 	// IsHost reports whether a tenant is the id of another host, which stands for the default workspace in the same way.
 	IsHost func(tenant string) bool
+	// Homes knows which addresses other hosts of the mesh have.
+	Homes *homes.Homes
 }
 
 // Directory is the registered agents of this server. Its methods may be called from any
@@ -45,6 +48,7 @@ type Directory struct {
 
 	// profiles is a view of the ledger, by the agent's id: every message asks for the recipient's.
 	profiles ledger.View[Profile]
+	duties   ledger.View[Duties]
 }
 
 // New makes a directory over a core whose ledger has Apply.
@@ -154,15 +158,22 @@ func (d *Directory) Profile(agentID string) Profile {
 	return p
 }
 
-// Load reads all profiles into memory, in place of what was there.
+// Load reads all profiles and duties into memory, in place of what was there.
 func (d *Directory) Load(ctx context.Context) error {
+	// Duties first: an agent whose profile is known is held to what it has to keep.
+	if err := d.duties.Load(ctx, d.core.Ledger, "JOIN mail_duties p ON p.seq = e.seq"); err != nil {
+		return err
+	}
 	return d.profiles.Load(ctx, d.core.Ledger, "JOIN mail_profile p ON p.seq = e.seq")
 }
 
-// Follow updates the profiles in memory for one entry, which any node may have written.
+// Follow updates profiles and duties in memory for one entry, which any node may have written.
 func (d *Directory) Follow(e *ledger.Entry) error {
-	if e.Kind != kindProfile {
-		return nil
+	switch e.Kind {
+	case kindProfile:
+		return d.profiles.Follow(e)
+	case kindDuties:
+		return d.duties.Follow(e)
 	}
-	return d.profiles.Follow(e)
+	return nil
 }

@@ -27,7 +27,7 @@ func (d *Directory) Routes() []wire.Route {
 		{Method: "GET", Path: "/v1/agents/me", Summary: "The calling agent", Answer: Me{}, Handle: roster.Answer(d.Me)},
 		{
 			Method: "PATCH", Path: "/v1/agents/me",
-			Summary: "Change alias, delivery, metadata, capabilities or communication policy", Request: ProfileDocument{},
+			Summary: "Change alias, delivery, metadata, capabilities or communication policy, or demand signatures", Request: ProfileDocument{},
 			Answer: Updated{}, Handle: roster.AnswerBody(http.StatusOK, amp.MaxBody, d.Change),
 		},
 		{
@@ -85,6 +85,11 @@ func (d *Directory) Routes() []wire.Route {
 		{
 			Method: "DELETE", Path: "/v1/agents/owned/{agent_id}", Summary: "Remove an agent of an owner",
 			Handle: d.asOwner(roster.AnswerAbout("agent_id", d.RemoveOwned)), Proof: []string{wire.Demanded},
+		},
+		{
+			Method: "PATCH", Path: "/v1/agents/{id}",
+			Summary: "Change what an agent has to keep and cannot lift: signatures, and whom it may write to", Auth: wire.Operator,
+			Request: DutiesDocument{}, Answer: AgentDuties{}, Handle: d.patchDuties,
 		},
 		{
 			Method: "POST", Path: "/v1/agents/{id}/suspend", Summary: "Suspend an agent, for some hours or until it is resumed",
@@ -153,7 +158,7 @@ func (d *Directory) postRegister(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out, err := d.Register(r.Context(), by, body)
+	out, err := d.Register(r.Context(), by, body, r.UserAgent())
 	if err != nil {
 		return err
 	}
@@ -195,5 +200,13 @@ func (d *Directory) postSuspend(w http.ResponseWriter, r *http.Request) error {
 				return Suspension{}, err
 			}
 			return d.Suspend(ctx, who, r.PathValue("id"), order)
+		})(w, r)
+}
+
+// patchDuties changes the duties of the agent that the path names.
+func (d *Directory) patchDuties(w http.ResponseWriter, r *http.Request) error {
+	return roster.AnswerBody(http.StatusOK, amp.MaxBody,
+		func(ctx context.Context, who roster.Identity, body []byte) (AgentDuties, error) {
+			return d.ChangeDuties(ctx, who, r.PathValue("id"), body)
 		})(w, r)
 }

@@ -46,7 +46,7 @@ func (d *Directory) RotateKey(ctx context.Context, who roster.Identity) (Rotated
 // RotateKeys replaces the public key of the calling agent. The proof is a signature of the old
 // key (MSG-21): a stolen API key is not enough to take over an identity.
 func (d *Directory) RotateKeys(ctx context.Context, who roster.Identity, body []byte) (RotatedKeys, error) {
-	fresh, err := readRotation(who, body)
+	fresh, proved, err := readRotation(who, body)
 	if err != nil {
 		return RotatedKeys{}, err
 	}
@@ -64,7 +64,7 @@ func (d *Directory) RotateKeys(ctx context.Context, who roster.Identity, body []
 		if currentKey(a) != roster.Fingerprint(who.PublicKey) {
 			return fault.New(fault.Conflict, "Another rotation replaced the key in the meantime. Sign with the current key.")
 		}
-		return d.replaceKey(tx, who, a, fresh)
+		return d.replaceKey(tx, who, a, fresh, proved)
 	})
 	// Another agent has this key: two agents with one key could sign for each other.
 	if e := fault.From(err); err != nil && e.Code == fault.AlreadyExists {
@@ -76,17 +76,18 @@ func (d *Directory) RotateKeys(ctx context.Context, who roster.Identity, body []
 	return RotatedKeys{true, roster.Fingerprint(fresh), who.Address, amp.KeyText(fresh), "Ed25519"}, nil
 }
 
-// readRotation reads a new public key, and checks the proof of the current one. An empty body is
+// readRotation reads a new public key, and checks the proof of the current one, which is kept for those who know the
+// old key. An empty body is
 // refused: another server makes the keys itself then, and private keys belong to agents.
-func readRotation(who roster.Identity, body []byte) (ed25519.PublicKey, error) {
+func readRotation(who roster.Identity, body []byte) (ed25519.PublicKey, *amp.Rotation, error) {
 	if len(body) == 0 {
-		return nil, fault.New(fault.MissingField,
+		return nil, nil, fault.New(fault.MissingField,
 			"The field \"new_public_key\" is missing. Make a pair of keys "+
 				"yourself, and send the public one.").About("new_public_key")
 	}
 	f, err := amp.ReadFields(body)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	sent := f.Required("new_public_key", 4096, "an Ed25519 key as PEM")
 	if algorithm := f.Text("key_algorithm", 32); !isEd25519(algorithm) {
@@ -94,18 +95,18 @@ func readRotation(who roster.Identity, body []byte) (ed25519.PublicKey, error) {
 	}
 	proof := f.Required("proof", 256, "a signature of the current key over the new one, in base64")
 	if f.Err != nil {
-		return nil, f.Err
+		return nil, nil, f.Err
 	}
 	fresh, err := roster.ParsePublicKey(sent)
 	if err != nil {
-		return nil, fault.New(fault.InvalidField, "%s", fault.From(err).Message).About("new_public_key")
+		return nil, nil, fault.New(fault.InvalidField, "%s", fault.From(err).Message).About("new_public_key")
 	}
 	// An agent without a public key, which an operator added, gets its first one by registering.
 	if who.PublicKey == nil || !amp.Proves(who.PublicKey, fresh, sent, proof) {
-		return nil, fault.New(fault.SignatureInvalid,
+		return nil, nil, fault.New(fault.SignatureInvalid,
 			"The proof is not a signature of the agent's current key over the new public key as it is sent.").About("proof")
 	}
-	return fresh, nil
+	return fresh, &amp.Rotation{Old: who.PublicKey, New: fresh, Sent: sent, Proof: proof}, nil
 }
 
 // RevokeKey revokes the API key that the call was made with, at once. The agent's other keys and

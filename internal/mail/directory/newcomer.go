@@ -2,9 +2,8 @@ package directory
 
 import (
 	"crypto/ed25519"
-	"encoding/base64"
 	"regexp"
-	"strconv"
+	"slices"
 	"strings"
 
 	"signalbox/internal/fault"
@@ -24,6 +23,7 @@ type newcomer struct {
 	mode                string // who may register by this call
 	id                  string // for a new agent; drawn before the transaction, which may run twice
 	profile             Profile
+	signs               bool // it demands that the server takes only what it signs
 }
 
 // rosterName is the agent's name in the workspace. A scope is part of it, since one name with two
@@ -75,8 +75,25 @@ func parseRegistration(body []byte) (*newcomer, error) {
 	if scope := f.Object("scope"); scope != nil {
 		n.readScope(scope)
 	}
-	n.readProof()
+	n.proof, n.proofAt = n.Proof()
+	if signs := f.Flag("require_signature"); signs != nil {
+		n.signs = *signs
+	}
 	return n, f.Err
+}
+
+// firstDomain is the domain that the first generation of the bash clients writes in every address unless it is told
+// otherwise. It asks nobody for the domain, and looks for its registration under that name alone.
+const firstDomain = "aimaestro.local"
+
+// spokenDomain is the domain that a registration has to be answered with (MSG-13, MSG-16). Generation A calls with curl, and
+// its registrations have exactly these four members; it finds the answer under firstDomain, whatever it is set to.
+func (n *newcomer) spokenDomain(agent string, domains amp.Domains) string {
+	if !strings.HasPrefix(agent, "curl/") || !slices.Contains(domains.Aliases, firstDomain) ||
+		!n.Only("name", "tenant", "public_key", "key_algorithm") {
+		return ""
+	}
+	return firstDomain
 }
 
 // isEd25519 reports whether an algorithm is the only one that we take, or is absent.
@@ -99,22 +116,4 @@ func (n *newcomer) readScope(f *amp.Fields) {
 	}
 	n.scope = strings.Join(labels, ".")
 	n.Join(f)
-}
-
-// readProof reads the proof of a private key (MSG-19). Some clients send the time as a string.
-func (n *newcomer) readProof() {
-	text := n.Text("proof", 256)
-	if text == "" {
-		return
-	}
-	var err error
-	if n.proof, err = base64.StdEncoding.DecodeString(text); err != nil || len(n.proof) != ed25519.SignatureSize {
-		n.Fail("proof", "should be an Ed25519 signature in base64.")
-	}
-	// A number by our client, a string from shell scripts.
-	raw, ok := n.Get("proof_timestamp")
-	n.proofAt, err = strconv.ParseInt(strings.Trim(string(raw), `"`), 10, 64)
-	if !ok || err != nil {
-		n.Fail("proof_timestamp", "should be the time in seconds that the proof is signed with.")
-	}
 }

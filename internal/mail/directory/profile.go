@@ -49,7 +49,10 @@ func (d *Directory) change(ctx context.Context, f *amp.Fields, agentID string, p
 	}
 	if f.Has("metadata") {
 		// null and an absent value are the same here: no metadata.
-		raw, _ := f.Get("metadata")
+		raw, ok := f.Get("metadata")
+		if !ok {
+			raw = nil
+		}
 		if len(raw) > maxMetadata || len(raw) > 0 && raw.Kind() != '{' {
 			f.Fail("metadata", "should be an object of at most %d bytes.", maxMetadata)
 		}

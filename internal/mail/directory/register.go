@@ -1,6 +1,7 @@
 package directory
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"errors"
@@ -33,6 +34,8 @@ type Registered struct {
 	RegisteredAt  string       `json:"registered_at"`
 	OwnerID       string       `json:"owner_id,omitempty"`
 	WebhookSecret string       `json:"webhook_secret,omitempty"` // if the server made it
+	// RequireSignature says that the server takes only what the agent signs (MSG-110).
+	RequireSignature bool `json:"require_signature"`
 
 	again bool // the agent existed and got a further key
 }
@@ -48,11 +51,14 @@ type ProviderInfo struct {
 // Register registers an agent, or gives an agent that proves its identity a further API key. by is
 // the caller, the zero Identity for one without a key. Checks that need no transaction come first;
 // the rest happens in one, so that of two registrations of a name one wins.
-func (d *Directory) Register(ctx context.Context, by roster.Identity, body []byte) (Registered, error) {
+//
+// client is what the caller says it is, in User-Agent.
+func (d *Directory) Register(ctx context.Context, by roster.Identity, body []byte, client string) (Registered, error) {
 	n, err := parseRegistration(body)
 	if err != nil {
 		return Registered{}, err
 	}
+	spoken := n.spokenDomain(client, d.options.Domains)
 	n.mode = d.mode(ctx)
 	if err := d.checkMayRegister(by, n); err != nil {
 		return Registered{}, err
@@ -74,19 +80,72 @@ func (d *Directory) Register(ctx context.Context, by roster.Identity, body []byt
 	key := roster.NewKey(roster.MailKey)
 	var a roster.Agent
 	var again bool
-	err = d.core.Roster.Write(ctx, func(tx *ledger.Tx) error {
+	register := func(tx *ledger.Tx) (err error) {
 		a, again, err = d.registerIn(tx, actor, by, *n, &key)
 		return err
-	})
-	if err != nil {
+	}
+	if err := d.reserve(ctx, register); err != nil {
 		return Registered{}, d.explainTaken(ctx, n, err)
+	}
+	if err := d.core.Roster.Write(ctx, register); err != nil {
+		return Registered{}, d.explainTaken(ctx, n, err)
+	}
+	if address, err := d.options.Domains.Parse(a.Address); err == nil && !again {
+		d.options.Homes.Confirm(ctx, address, roster.Fingerprint(n.key))
 	}
 	out := d.registered(a, key.Secret, by)
 	if out.again = again; !again {
 		d.profiles.Put(a.ID, n.profile)
+		d.duties.Put(a.ID, Duties{RequireSignature: n.signs})
 		out.WebhookSecret = d.generatedSecret(a.Workspace, a.ID, n.profile)
 	}
+	out.RequireSignature = d.Duties(a.ID).RequireSignature
+	out.Provider.Name = cmp.Or(spoken, out.Provider.Name)
 	return out, nil
+}
+
+// errRehearsed ends a registration that was tried out.
+var errRehearsed = errors.New("rehearsed")
+
+// reserve reserves the address of a new agent in a mesh (MSG-97). The registration is tried out before: one that is
+// refused here must not take a name away from everybody.
+func (d *Directory) reserve(ctx context.Context, register func(*ledger.Tx) error) error {
+	if !d.options.Homes.On() {
+		return nil
+	}
+	var added roster.Agent
+	err := d.core.Roster.Write(ctx, func(tx *ledger.Tx) error {
+		others := len(tx.Appended()) // those of other registrations in the batch
+		if err := register(tx); err != nil {
+			return err
+		}
+		added = roster.Agent{}
+		for _, e := range tx.Appended()[others:] {
+			if e.Kind == "agent.added" {
+				var err error
+				if added, err = d.core.Roster.AgentIn(tx, e.Workspace, e.Subject); err != nil {
+					return err
+				}
+			}
+		}
+		return errRehearsed
+	})
+	if !errors.Is(err, errRehearsed) || added.ID == "" { // refused, or an agent that is here already
+		return noneRehearsed(err)
+	}
+	address, err := d.options.Domains.Parse(added.Address)
+	if err != nil {
+		return err
+	}
+	return d.options.Homes.Reserve(ctx, address)
+}
+
+// noneRehearsed is the error, nil if the rehearsal went well.
+func noneRehearsed(err error) error {
+	if errors.Is(err, errRehearsed) {
+		return nil
+	}
+	return err
 }
 
 // registerIn registers the agent in a transaction, or gives it a further key if it exists. n is a copy,
@@ -113,7 +172,11 @@ func (d *Directory) registerIn(tx *ledger.Tx, actor, by roster.Identity, n newco
 		return a, false, err
 	}
 	appendProfile(tx, actor, a.Workspace, a.ID, n.profile)
-	return a, false, nil
+	// Who brings the key of a new agent may demand that it is used; of an existing one see demandsSignature.
+	if n.signs {
+		_, err = changeDutiesIn(tx, actor, a.Workspace, a.ID, func(it *Duties) { it.RequireSignature = true })
+	}
+	return a, false, err
 }
 
 // mode is who may register by this call. Through a proxy that the configuration does not expect, nobody
@@ -270,7 +333,7 @@ func (d *Directory) reissue(tx *ledger.Tx, actor, by roster.Identity, n *newcome
 		// An owner or operator may replace a lost key pair.
 		// The old key is revoked with it: whoever holds it is locked out from now on.
 		if !same {
-			if err := d.replaceKey(tx, actor, a, n.key); err != nil {
+			if err := d.replaceKey(tx, actor, a, n.key, nil); err != nil {
 				return err
 			}
 		}
@@ -301,14 +364,17 @@ func currentKey(a roster.Agent) string {
 	return ""
 }
 
-// replaceKey gives the agent another public key and revokes the one before (MSG-22).
-func (d *Directory) replaceKey(tx *ledger.Tx, actor roster.Identity, a roster.Agent, key ed25519.PublicKey) error {
+// replaceKey gives the agent another public key and revokes the one before (MSG-22). by proves that the agent did it
+// itself, nil if an owner or operator did.
+func (d *Directory) replaceKey(tx *ledger.Tx, actor roster.Identity, a roster.Agent, key ed25519.PublicKey,
+	by *amp.Rotation,
+) error {
 	before := currentKey(a)
 	if err := d.core.Roster.UsePublicKey(tx, actor, a, key); err != nil {
 		return err
 	}
 	if before != "" && before != roster.Fingerprint(key) {
-		revoke(tx, actor, a.Workspace, before, revoked{a.Address, "key_rotation", roster.Fingerprint(key)})
+		revoke(tx, actor, a.Workspace, before, revoked{a.Address, "key_rotation", roster.Fingerprint(key), by})
 	}
 	return nil
 }
@@ -327,6 +393,8 @@ func (d *Directory) explainTaken(ctx context.Context, n *newcomer, err error) er
 			out.Message = e.Message
 		}
 		return out.With("suggestions", d.suggestions(ctx, n))
+	case isFault && e.Code == fault.NameTaken: // by another host
+		return e.With("suggestions", d.suggestions(ctx, n))
 	case isFault && e.Code == fault.AlreadyExists && e.Field == "public_key":
 		return fault.New(fault.KeyAlreadyRegistered, "%s", e.Message).About("public_key")
 	case isFault && e.Code == fault.InvalidPayload:
@@ -347,7 +415,9 @@ func (d *Directory) suggestions(ctx context.Context, n *newcomer) []string {
 	try := func(name string) {
 		next := *n
 		next.name = name
-		if _, err := d.core.Roster.Find(ctx, next.address(d.options.Domains.Own).String()); fault.Is(err, fault.NotFound) &&
+		address := next.address(d.options.Domains.Own)
+		_, err := d.core.Roster.Find(ctx, address.String())
+		if elsewhere, _ := d.options.Homes.Elsewhere(ctx, address); fault.Is(err, fault.NotFound) && !elsewhere &&
 			len(name) <= 63 {
 			free = append(free, name)
 		}

@@ -5,17 +5,22 @@ import (
 	"crypto/ed25519"
 	"database/sql"
 	"errors"
+	"slices"
+	"strings"
 
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
+	"signalbox/internal/mail/amp"
 	"signalbox/internal/roster"
 	"signalbox/internal/store"
+	"signalbox/internal/wire"
 )
 
-// The kinds of entries. The subject of the first is an agent's id, of the second a fingerprint.
+// The kinds of entries. The subject is an agent's id, and of fingerprint.revoked a fingerprint.
 const (
 	kindProfile = "profile.changed"
 	kindRevoked = "fingerprint.revoked"
+	kindDuties  = "duties.changed"
 )
 
 // revoked is the body of fingerprint.revoked. Reason is a word of the protocol: key_rotation or
@@ -24,18 +29,32 @@ type revoked struct {
 	Address      string `json:"address"`
 	Reason       string `json:"reason"`
 	SupersededBy string `json:"superseded_by,omitzero"`
+	// Rotation proves that the holder of the key has replaced it, nil if somebody else did.
+	Rotation *amp.Rotation `json:"rotation,omitempty"`
 }
 
 // Tables are the tables of the directory, which the migrations of package mail make.
 func Tables() []ledger.Table {
-	return ledger.Tables("mail_profile (agent)", "mail_revocation (fingerprint)")
+	return ledger.Tables("mail_profile (agent)", "mail_revocation (fingerprint)", "mail_rotation (fingerprint)",
+		"mail_duties (agent)")
 }
+
+// RotationMigration is the step of package mail that makes the table of rotations, by the key that was replaced.
+const RotationMigration = `
+CREATE TABLE mail_rotation (
+  fingerprint {text} PRIMARY KEY,
+  address {text} NOT NULL,
+  next {text} NOT NULL,
+  rotation {blob} NOT NULL
+) {strict};
+CREATE INDEX mail_rotation_next ON mail_rotation (next);
+`
 
 // Apply is how entries change them.
 func Apply() map[string]ledger.Apply {
 	return map[string]ledger.Apply{
 		kindProfile: applyProfile, kindRevoked: ledger.ApplyBody(applyRevoked),
-		"agent.removed": applyAgentRemoved,
+		kindDuties: applyDuties, "agent.removed": applyAgentRemoved,
 	}
 }
 
@@ -53,11 +72,52 @@ VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (fingerprint) DO UPDATE SET revoked_at = excluded.revoked_at, reason = excluded.reason,
 superseded_by = excluded.superseded_by`,
 		e.Subject, b.Address, e.At.UnixMicro(), b.Reason, b.SupersededBy)
+	if b.Rotation != nil {
+		RecordRotations(tx, b.Address, []amp.Rotation{*b.Rotation})
+	}
 }
 
-// applyAgentRemoved removes the profile; revocations outlive the agent.
+// RecordRotations keeps the proofs by which an agent has changed its key, of ours or of another host.
+func RecordRotations(tx *store.Tx, address string, all []amp.Rotation) {
+	for _, r := range all {
+		text, err := wire.Marshal(r)
+		if err != nil {
+			continue // never: it was read from JSON
+		}
+		tx.Exec("INSERT INTO mail_rotation (fingerprint, address, next, rotation) VALUES ($1, $2, $3, $4) ON CONFLICT "+
+			"(fingerprint) DO NOTHING", roster.Fingerprint(r.Old), strings.ToLower(address), roster.Fingerprint(r.New), text)
+	}
+}
+
+// RotationsTo are the rotations of an agent that lead to a key, given as PEM, the oldest first. Without an answer there
+// are none, and whoever knows an older key does not believe the new one for now.
+func (d *Directory) RotationsTo(ctx context.Context, address, key string) (all []amp.Rotation) {
+	parsed, err := roster.ParsePublicKey(key)
+	if err != nil {
+		return nil
+	}
+	return d.rotationsTo(ctx, address, roster.Fingerprint(parsed))
+}
+
+func (d *Directory) rotationsTo(ctx context.Context, address, fingerprint string) (all []amp.Rotation) {
+	for range amp.MaxRotations {
+		var text []byte
+		var r amp.Rotation
+		err := d.core.DB.QueryRow(ctx, "SELECT fingerprint, rotation FROM mail_rotation WHERE next = $1 AND address = $2",
+			[]any{fingerprint, strings.ToLower(address)}, &fingerprint, &text)
+		if err != nil || wire.UnmarshalPart(text, &r) != nil {
+			break
+		}
+		all = append(all, r)
+	}
+	slices.Reverse(all)
+	return all
+}
+
+// applyAgentRemoved removes profile and duties; revocations outlive the agent.
 func applyAgentRemoved(tx *store.Tx, e *ledger.Entry) error {
 	tx.Exec("DELETE FROM mail_profile WHERE agent = $1", e.Subject)
+	tx.Exec("DELETE FROM mail_duties WHERE agent = $1", e.Subject)
 	return nil
 }
 

@@ -72,10 +72,16 @@ type Message struct {
 	Terms               *Terms
 }
 
+// answers reports whether a message may end the handoff of the one that it answers.
+func (m *Message) answers() bool { return m.Kind == response && m.InReplyTo != "" }
+
+// Concerns reports whether Take may open or end a handoff for the message, which most messages do not.
+func (m *Message) Concerns() bool { return m.Terms != nil || m.answers() }
+
 // Take opens, in the transaction in which a message gets into the queue, the handoff to its recipient, and ends the one
 // that the message answers.
 func Take(ctx context.Context, core *protocol.Core, tx *ledger.Tx, m Message, by handoff.By) error {
-	if m.Kind == response && m.InReplyTo != "" {
+	if m.answers() {
 		work := handoff.Work{Workspace: m.Sender.Workspace, Protocol: Protocol, ID: m.InReplyTo, To: m.Sender.ID}
 		open, err := handoff.ForWork(tx.Prover(), work)
 		if err == nil && open.ID != "" {

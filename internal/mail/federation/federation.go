@@ -41,13 +41,29 @@ type Peering struct {
 func (p *Peering) On() bool { return p.Mode != "" && p.Mode != Closed }
 
 // Mesh is a set of hosts that serve one provider together. Each has a database and agents of its
-// own; nothing keeps two hosts from registering the same address.
+// own; package homes keeps two hosts from having the same address.
 type Mesh struct {
 	Host  string          // the id by which the other hosts know this one
 	Hosts map[string]Host // by their ids
 	// Open are networks whose hosts need no secret (MSG-87): anybody there can pass for any host
 	// and any of its agents. It is for hosts that cannot sign.
 	Open []netip.Prefix
+}
+
+// Registrar is the host whose ledger decides which host has an address (MSG-97): the first by its id of this one
+// and those that share a secret with it. A host without a secret proves nothing, and cannot decide. "" means that
+// there is nobody to agree with: this host is alone.
+func (m *Mesh) Registrar() string {
+	first, alone := m.Host, true
+	for name, host := range m.Hosts {
+		if host.Secret.Reveal() != "" {
+			first, alone = min(first, name), false
+		}
+	}
+	if alone {
+		return ""
+	}
+	return first
 }
 
 // Host is another host of the mesh.
@@ -74,7 +90,7 @@ type Federation struct {
 	hosts *http.Client
 
 	peers cache[peer]   // by domain
-	found cache[string] // the host of an agent, by the agent's address
+	found cache[string] // the unproved host that has an agent, by the agent's address
 }
 
 // New makes the service over a core whose ledger has the Projection of package mail. The key of
@@ -100,7 +116,8 @@ type Target string
 // hostPrefix tells a host from a provider; no domain contains a colon.
 const hostPrefix = "mesh:"
 
-func targetHost(name string) Target { return Target(hostPrefix + name) }
+// TargetHost is the target of a host.
+func TargetHost(name string) Target { return Target(hostPrefix + name) }
 
 // Host is the id of a target that is a host, false for a provider.
 func (t Target) Host() (name string, is bool) { return strings.CutPrefix(string(t), hostPrefix) }

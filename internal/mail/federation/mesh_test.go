@@ -36,19 +36,8 @@ func nobody() string {
 // meshOf starts two hosts of one provider.
 func meshOf(t *testing.T, one, two string) (*mailtest.Node, *mailtest.Node) {
 	t.Helper()
-	hosts := []map[string]federation.Host{{}, {}}
-	host := func(i int) func(*mail.Options) {
-		return func(o *mail.Options) {
-			o.Mesh = federation.Mesh{Host: "host-" + string("ab"[i]), Hosts: hosts[i]}
-			o.WebhookWait = 5 * time.Second
-		}
-	}
-	// A host is there under an address that is known before it is configured.
-	a := mailtest.Start(t, one, host(0))
-	hosts[1]["host-a"] = federation.Host{URL: a.Web.URL, Secret: wire.NewSecret(meshSecret)}
-	b := mailtest.Start(t, two, host(1))
-	hosts[0]["host-b"] = federation.Host{URL: b.Web.URL, Secret: wire.NewSecret(meshSecret)}
-	return a, b
+	m := mailtest.NewMesh(t, one, two)
+	return m.Start(0), m.Start(1)
 }
 
 func TestMailGoesToTheHostThatHasTheRecipient(t *testing.T) {
@@ -83,12 +72,10 @@ func TestMailGoesToTheHostThatHasTheRecipient(t *testing.T) {
 
 func TestAHostThatIsAwayIsTriedAgain(t *testing.T) {
 	t.Parallel()
-	hosts := map[string]federation.Host{}
 	n := mailtest.Start(t, storetest.SQLite(t), func(o *mail.Options) {
 		o.WebhookWait = 50 * time.Millisecond
-		o.Mesh = federation.Mesh{Host: "host-a", Hosts: hosts}
+		o.Mesh = federation.Mesh{Host: "host-a", Hosts: map[string]federation.Host{"host-b": {URL: nobody()}}}
 	})
-	hosts["host-b"] = federation.Host{URL: nobody()}
 	alice := n.Register("alice", "acme")
 	if _, err := n.Mail.Route(t.Context(), alice.Who(),
 		alice.Letter("bob@acme.signalbox.local", "s", "m", "")); mailtest.Code(err) != fault.HostUnavailable {
@@ -135,6 +122,7 @@ func TestWhatAnotherHostMaySend(t *testing.T) {
 				from, payload, mailtest.SignText(key, from, bob.Address, "Hi", payload), from, bob.Address)
 		}
 		now := strconv.FormatInt(n.Now().Unix(), 10)
+		claim(t, n, "host-b", meshSecret, "zoe@acme.signalbox.local", key, 200)
 		good := message("zoe@acme.signalbox.local", "forwarded")
 		signed := func(at string, body []byte) map[string]string {
 			return map[string]string{
@@ -206,6 +194,31 @@ func TestWhatAnotherHostMaySend(t *testing.T) {
 		}
 		n.WantClean()
 	})
+}
+
+// claim has a host claim an address at the registrar, as it does when an agent registers with it.
+func claim(t *testing.T, n *mailtest.Node, host, secret, address string, key ed25519.PrivateKey, want int) string {
+	t.Helper()
+	body := fmt.Appendf(nil, `{"to":"host-a","registrar":"host-a","claims":[{"address":%q,"key":%q}]}`, address,
+		roster.Fingerprint(key.Public().(ed25519.PublicKey)))
+	at := strconv.FormatInt(n.Now().Unix(), 10)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, n.Web.URL+"/v1/mesh/addresses", bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-Forwarded-From", host)
+	req.Header.Set("X-AMP-Timestamp", at)
+	req.Header.Set("X-AMP-Mesh-Auth", proof(secret, at, host, body))
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	var text bytes.Buffer
+	if _, err := text.ReadFrom(res.Body); err != nil || res.StatusCode != want {
+		t.Errorf("a claim of %s by %s: %d %s %v", address, host, res.StatusCode, text.String(), err)
+	}
+	return text.String()
 }
 
 // forward calls the route of agents with headers of a host.

@@ -23,10 +23,12 @@ type Pin struct {
 	Replaces    string // the pinned fingerprint that this one replaces, "" for none
 }
 
-// Pin compares the key of a foreign sender with the pinned one (MSG-82). A change is accepted if
-// the sender's server names the pinned key as the one that is replaced; else it is a key_conflict.
-// It stores nothing: Remember does, with the message.
-func (f *Federation) Pin(ctx context.Context, address string, key ed25519.PublicKey, replaces string) (Pin, error) {
+// Pin compares the key of a foreign sender with the pinned one (MSG-82). Whether another key is accepted is for changed
+// to say, by the fingerprint of the pinned one; else it is a key_conflict. It stores nothing: Remember does, with the
+// message.
+func (f *Federation) Pin(ctx context.Context, address string, key ed25519.PublicKey, changed func(pinned string) bool) (
+	Pin, error,
+) {
 	fingerprint := roster.Fingerprint(key)
 	var pinned string
 	err := f.core.DB.QueryRow(ctx, "SELECT fingerprint FROM mail_pin WHERE address = $1", []any{address}, &pinned)
@@ -35,12 +37,12 @@ func (f *Federation) Pin(ctx context.Context, address string, key ed25519.Public
 		return Pin{Fingerprint: fingerprint}, nil
 	case err != nil:
 		return Pin{}, err
-	case replaces == pinned:
+	case changed(pinned):
 		return Pin{fingerprint, pinned}, nil
 	}
 	return Pin{}, fault.New(fault.KeyConflict,
-		"%s was known by the key %s, and now has %s. Its provider has to say that the old one was revoked.", address, pinned,
-		fingerprint).About("sender_public_key")
+		"%s is known by the key %s, and now has %s. Its provider has to say that the old one was revoked, or within a "+
+			"provider to show that the agent itself replaced it.", address, pinned, fingerprint).About("sender_public_key")
 }
 
 // Remember stores a pin in the transaction of the message that brought it. Of two first messages

@@ -22,6 +22,10 @@ type Parcel struct {
 	amp.Message
 
 	Replaces string // the fingerprint that the sender's key replaced, "" for none
+	// Rotations lead from the key that the sender was registered with to that of now (MSG-98).
+	Rotations []amp.Rotation
+	// Files are the attachments as this host recorded them, without their URLs. Hosts of the mesh get them.
+	Files []amp.Attachment
 }
 
 // Reply is the answer of a target about the message.
@@ -130,6 +134,10 @@ type forwarding struct {
 	By           string `json:"forwarded_by"`
 	At           string `json:"forwarded_at"`
 	KeyRevoked   string `json:"key_revoked,omitzero"` // the fingerprint that the sender's key replaces
+	// Rotations are the proofs by which the sender changed its key, the oldest first.
+	Rotations []amp.Rotation `json:"key_rotations,omitempty"`
+	// Attachments are in the order of the payload's.
+	Attachments []amp.Attachment `json:"attachments,omitzero"`
 }
 
 // forwarded is the body of a call to another host: the message in its flat form, with _forwarded.
@@ -149,7 +157,7 @@ func (f *Federation) forwarded(p *Parcel) ([]byte, error) {
 		Forwarded forwarding `json:"_forwarded"`
 	}{
 		e.ID, e.From, e.To, e.Subject, e.Priority, e.InReplyTo, e.ThreadID, e.ExpiresAt, e.Timestamp, e.Signature,
-		forwarding{e.From, e.To, f.options.Mesh.Host, amp.Stamp(f.core.Now()), p.Replaces},
+		forwarding{e.From, e.To, f.options.Mesh.Host, amp.Stamp(f.core.Now()), p.Replaces, p.Rotations, p.Files},
 	})
 	if err != nil {
 		return nil, err

@@ -1,6 +1,6 @@
 // Package hub knows, on one node, which agents have a socket, and which senders wait to learn how their
 // message was delivered. It is a switchboard in memory: it holds no messages, stores nothing, and knows
-// neither the protocol nor the ledger. It also remembers how full queues are (Sizes).
+// neither the protocol nor the ledger.
 //
 // Package mail reports to it what it reads from the ledger, so that every node serves its own sockets and
 // senders, whichever node wrote the entry. What the hub forgets costs a wait or a receipt, and no message.
@@ -18,7 +18,7 @@ import (
 type Hub struct {
 	mu       sync.RWMutex
 	sockets  map[string]map[*Socket]struct{} // by the agent's id
-	outcomes map[string]chan string          // by the message's id: the method, or Failed
+	outcomes map[string]chan Outcome         // by the ids of the message and of the delivery that carries it
 }
 
 // Socket is one socket of an agent. It is in the hub from its auth frame until it ends.
@@ -103,42 +103,67 @@ func (h *Hub) RecheckKey(key string) {
 	}
 }
 
-// Expect returns a channel for the outcome of a message. It has room for one value, so Report
-// never waits. forget must be called.
-func (h *Hub) Expect(id string) (outcome <-chan string, forget func()) {
-	c := make(chan string, 1)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.outcomes == nil {
-		h.outcomes = map[string]chan string{}
+// Outcome is what became of a delivery: the message arrived, it failed for good, or a try failed and others follow.
+type Outcome struct {
+	Method string // how it arrived; "" if it did not
+	Final  bool   // it failed, and is not tried again
+	Reason string // why it did not arrive, in a sentence
+}
+
+// Expectation is a sender that waits for the outcome of one message. End must be called.
+type Expectation struct {
+	hub     *Hub
+	outcome chan Outcome // has room for one value, so Report never waits
+	ids     []string
+}
+
+// Expect begins to wait for the outcome of a message.
+func (h *Hub) Expect(id string) *Expectation {
+	e := &Expectation{hub: h, outcome: make(chan Outcome, 1)}
+	e.Also(id)
+	return e
+}
+
+// Also waits for what is reported about a further id too, such as that of the delivery that carries the message.
+func (e *Expectation) Also(id string) {
+	e.hub.mu.Lock()
+	defer e.hub.mu.Unlock()
+	if e.hub.outcomes == nil {
+		e.hub.outcomes = map[string]chan Outcome{}
 	}
-	h.outcomes[id] = c
-	return c, func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		delete(h.outcomes, id)
+	e.hub.outcomes[id] = e.outcome
+	e.ids = append(e.ids, id)
+}
+
+// End ends the expectation.
+func (e *Expectation) End() {
+	e.hub.mu.Lock()
+	defer e.hub.mu.Unlock()
+	for _, id := range e.ids {
+		delete(e.hub.outcomes, id)
 	}
 }
 
-// Report reports the outcome of a message to the sender that waits for it, if there is one.
-func (h *Hub) Report(id, method string) {
+// Report reports the outcome of a message, or of its delivery, to the sender that waits for it, if there is one. The
+// first report counts.
+func (h *Hub) Report(id string, o Outcome) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	select {
-	case h.outcomes[id] <- method:
+	case h.outcomes[id] <- o:
 	default: // nobody waits
 	}
 }
 
-// Await waits for the outcome of a message: its method, Failed, or "" if there is none in time.
-func Await(ctx context.Context, outcome <-chan string, most time.Duration) string {
+// Await waits for the outcome, the zero value if there is none in time.
+func (e *Expectation) Await(ctx context.Context, most time.Duration) Outcome {
 	timer := time.NewTimer(most)
 	defer timer.Stop()
 	select {
-	case method := <-outcome:
-		return method
+	case o := <-e.outcome:
+		return o
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	return ""
+	return Outcome{}
 }

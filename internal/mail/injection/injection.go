@@ -1,5 +1,6 @@
 // Package injection finds marks of prompt injection in a text: attempts to make a model that reads it
-// do something else. It knows texts, and nothing of messages or files.
+// do something else; and it wraps a text for a model that must not take it for instructions (wrap.go).
+// It knows texts and where in a message they stand (message.go), and nothing of senders and files.
 //
 // What it finds is a mark and no proof, and what it does not find is no proof either. It reports
 // categories; what follows from them is for its callers to decide (MSG-49). Provider and client use
@@ -111,7 +112,8 @@ var tricks = []trick{
 }
 
 // Scan returns the categories that it finds in the texts, each once; nil for none. Every text is
-// searched by itself.
+// searched by itself, and one that is a single word of several parts, as names of files and members are,
+// with blanks between them too.
 //
 // It has no state and may be called from any goroutine.
 func Scan(texts ...string) []string {
@@ -120,6 +122,13 @@ func Scan(texts ...string) []string {
 		plain, hidden := normal(text)
 		if hidden && !slices.Contains(found, UnicodeTricks) {
 			found = append(found, UnicodeTricks)
+		}
+		// Who writes the wrapper's tag wants to be read as something else than a message.
+		if len(tags(text)) > 0 && !slices.Contains(found, InstructionOverride) {
+			found = append(found, InstructionOverride)
+		}
+		if apart := inWords(plain); apart != "" {
+			plain += "\n" + apart
 		}
 		// Most texts lack a letter of most words, so few expressions are ever tried.
 		has := letters(plain)
@@ -131,6 +140,26 @@ func Scan(texts ...string) []string {
 		}
 	}
 	return found
+}
+
+// partsOfName is how many parts a name has at least that could be a sentence; of two words many are.
+const partsOfName = 3
+
+// inWords is a text without blanks, such as the name of a file, with blanks between its parts; "" for others.
+func inWords(text string) string {
+	joins := 0
+	for i := range len(text) {
+		switch text[i] {
+		case ' ', '\t', '\n', '\r':
+			return ""
+		case '_', '-', '+':
+			joins++
+		}
+	}
+	if joins < partsOfName-1 {
+		return ""
+	}
+	return strings.NewReplacer("_", " ", "-", " ", "+", " ").Replace(text)
 }
 
 // normal is the text as a reader sees it, in lower case: in NFKC, without invisible characters, with

@@ -27,25 +27,27 @@ import (
 // The verdicts of a scan, in the protocol's words.
 const (
 	Clean      = "clean"
-	Suspicious = "suspicious" // delivered, and the sender is warned
+	Suspicious = "suspicious" // delivered with the reason, and the sender is warned
 	Rejected   = "rejected"   // never delivered; the bytes are removed
 )
 
 // blockedTypes are declared types that are refused whatever the content is; all are below
-// application/. The first twelve are the protocol's; the others are its
-// recommendation, or what the bash clients refuse.
+// application/. They are the protocol's and its recommendation, but for scripts.
 var blockedTypes = []string{
 	"x-executable", "x-msdos-program", "x-msdownload", "x-dosexec", "vnd.microsoft.portable-executable",
-	"x-mach-o-executable", "x-sh", "x-shellscript", "x-csh",
-	"x-perl", "x-python-code", "hta", "x-bat", "java-archive", "vnd.apple.installer+xml", "x-rpm", "x-deb", "x-msi",
+	"x-mach-o-executable", "hta", "java-archive", "vnd.apple.installer+xml", "x-rpm", "x-deb", "x-msi",
 }
 
-// executables are the first bytes of programs and scripts, which are refused whatever their declared
-// type is.
+// scriptTypes are declared types of scripts; all are below
+// application/ or text/. A script is a text that agents work on, so it is flagged and not refused.
+var scriptTypes = []string{
+	"x-sh", "x-shellscript", "x-csh", "x-perl", "x-python-code", "x-python", "x-ruby", "x-bat", "x-powershell",
+}
+
+// executables are the first bytes of programs, which are refused whatever their declared type is.
 var executables = []struct{ start, what string }{
 	{"MZ", "a program for Windows"},
 	{"\x7fELF", "a program for Linux"},
-	{"#!", "a script"},
 	{"\xfe\xed\xfa\xce", "a program for macOS"},
 	{"\xfe\xed\xfa\xcf", "a program for macOS"},
 	{"\xce\xfa\xed\xfe", "a program for macOS"},
@@ -82,6 +84,7 @@ type inspection struct {
 	unpacked, packed int64
 	entries          int
 	flags            []string
+	script           bool // the file is one, or has one in it
 }
 
 // File scans a file and returns the verdict with a sentence about it. An error means that there is no
@@ -96,9 +99,15 @@ func File(file io.ReaderAt, size int64, declared string) (status, note string, e
 	if err != nil {
 		return "", "", err
 	}
+	var notes []string
+	if in.script {
+		notes = append(notes, "The file is a script, or has one in it.")
+	}
 	if len(in.flags) > 0 {
-		return Suspicious, "The text has marks of prompt injection: " + strings.Join(in.flags, ", ") + ".",
-			nil
+		notes = append(notes, "The text has marks of prompt injection: "+strings.Join(in.flags, ", ")+".")
+	}
+	if notes != nil {
+		return Suspicious, strings.Join(notes, " "), nil
 	}
 	return Clean, "", nil
 }
@@ -108,6 +117,7 @@ func (in *inspection) file(r *io.SectionReader, declared string) error {
 	if err := blockedType(declared); err != nil {
 		return err
 	}
+	in.script = isScriptType(declared)
 	// As many bytes as http.DetectContentType looks at.
 	head := make([]byte, 512)
 	n, err := io.ReadFull(r, head)
@@ -130,6 +140,13 @@ func blockedType(declared string) error {
 		return refuseFile("Files of the type %.80s are not taken.", kind)
 	}
 	return nil
+}
+
+// isScriptType reports whether a declared type is one of scriptTypes.
+func isScriptType(declared string) bool {
+	kind, _, _ := mime.ParseMediaType(declared)
+	group, rest, _ := strings.Cut(strings.ToLower(kind), "/")
+	return (group == "application" || group == "text") && slices.Contains(scriptTypes, rest)
 }
 
 // mismatch refuses a file whose first bytes contradict its declared type: images, audio, video and
@@ -185,6 +202,7 @@ func (in *inspection) content(r io.Reader, level int) error {
 			return refuseFile("The file is %s.", e.what)
 		}
 	}
+	in.script = in.script || bytes.HasPrefix(bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")), []byte("#!"))
 	if bytes.Contains(data, eicar) {
 		return refuseFile("The file is the test virus EICAR.")
 	}

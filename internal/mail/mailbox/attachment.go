@@ -12,8 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
-	"strings"
+	"slices"
 	"time"
 
 	"signalbox/internal/fault"
@@ -74,7 +73,7 @@ func uploadOne(ctx context.Context, as *caller, r *Registration, path string) (A
 		Headers map[string]string `json:"upload_headers"`
 	}
 	about := map[string]any{
-		"filename": safeName(filepath.Base(path)), "content_type": media, "size": len(content),
+		"filename": amp.SafeFilename(filepath.Base(path)), "content_type": media, "size": len(content),
 		"digest": digest(content),
 	}
 	if err := as.call(ctx, http.MethodPost, r.APIURL+"/attachments/upload", about, &at); err != nil {
@@ -129,7 +128,7 @@ func awaitScan(ctx context.Context, as *caller, r *Registration, id string) (Att
 		if err := as.call(ctx, http.MethodGet, r.APIURL+"/attachments/"+id, nil, &status); err != nil {
 			return Attachment{}, err
 		}
-		status.Attachment.ID = status.ID
+		status.Attachment.ID, status.Attachment.ScanNote = status.ID, "" // the note is not part of a message
 		switch status.ScanStatus {
 		case "pending":
 		case "rejected":
@@ -155,39 +154,88 @@ func digest(content []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-var (
-	notInName  = regexp.MustCompile(`[^A-Za-z0-9._-]`)
-	deviceName = regexp.MustCompile(`(?i)^(con|prn|aux|nul|com[0-9]|lpt[0-9])(\.|$)`)
-)
-
-// safeName makes a name that is a plain file name on every system, without folders.
-func safeName(name string) string {
-	name = strings.Trim(notInName.ReplaceAllString(name, "_"), ".")
-	if name == "" || deviceName.MatchString(name) {
-		name = "_" + name
-	}
-	return name[:min(len(name), 255)]
-}
-
 // attachmentDir is the folder of a message's downloaded files. messageID has amp.IDForm.
 func (b *Box) attachmentDir(messageID string) string {
 	return filepath.Join(b.Dir, "attachments", messageID)
 }
 
-// Download fetches an attachment of a message into a folder, "" for the agent's own, and returns its
-// path. Size and digest are checked before anything is written. An attachment whose message does not
-// say that it is clean takes force; the verdict is the sender's word, see Attachment.
+// The verdicts of providers. basic_clean is that of one without a virus scanner.
+var verdicts = []string{"clean", "basic_clean", "suspicious", "rejected", "pending"}
+
+// knownFiles are the attachments that a payload names, as a provider knows them. Those that the provider does
+// not list, or lists with another size or digest, are unverified, and all texts are in forms that are safe to
+// show and to use (MSG-76).
+func knownFiles(said, listed []Attachment) []Attachment {
+	var files []Attachment
+	for _, a := range said {
+		i := slices.IndexFunc(listed, func(l Attachment) bool {
+			// A file that is kept elsewhere may have no id.
+			return l.ID == a.ID && (l.ID != "" || l.Filename == amp.SafeFilename(a.Filename)) && l.Size == a.Size &&
+				l.Digest == a.Digest
+		})
+		verdict := amp.Unverified
+		a.ScanNote = ""
+		if a.ScanStatus == "suspicious" || a.ScanStatus == "rejected" { // its sender may warn of it, and not vouch for it
+			a.ScanNote = "Its sender calls it " + a.ScanStatus + "."
+		}
+		if i >= 0 {
+			a = listed[i]
+			verdict = among(verdicts, a.ScanStatus, amp.Unverified)
+		}
+		a.ScanStatus, a.Filename = verdict, amp.SafeFilename(a.Filename)
+		if _, _, err := mime.ParseMediaType(a.ContentType); err != nil {
+			a.ContentType = "application/octet-stream"
+		}
+		if !amp.IDForm.MatchString(a.ID) {
+			a.ID = ""
+		}
+		files = append(files, a)
+	}
+	return files
+}
+
+// ask asks the provider for the state of an attachment that it did not list with the message: not every provider
+// lists them. Without an answer about the same bytes it stays unverified.
+func (b *Box) ask(ctx context.Context, m *Message, a Attachment) Attachment {
+	r, err := b.registrationOf(m)
+	if err != nil || a.ID == "" {
+		return a
+	}
+	var state struct {
+		Attachment
+		ID string `json:"attachment_id"`
+	}
+	err = newCaller(r.apiKey).call(ctx, http.MethodGet, r.APIURL+"/attachments/"+a.ID, nil, &state)
+	if err != nil || state.ID != a.ID || state.Size != a.Size || state.Digest != a.Digest {
+		return a
+	}
+	state.Attachment.ID = state.ID
+	return knownFiles([]Attachment{a}, []Attachment{state.Attachment})[0]
+}
+
+// Download fetches an attachment, one of Security.Files, into a folder, "" for the agent's own, and returns its
+// path. Size and digest are checked before anything is written. An attachment that the provider does not call
+// clean takes force, and one that it rejected is not fetched.
 func (b *Box) Download(ctx context.Context, m *Message, a Attachment, dir string, force bool) (string, error) {
-	name := safeName(a.Filename)
-	// The default covers suspicious, pending and every word that a sender invents.
+	if a.ScanStatus == amp.Unverified {
+		a = b.ask(ctx, m, a)
+	}
+	name := amp.SafeFilename(a.Filename)
 	switch a.ScanStatus {
 	case "clean", "basic_clean":
 	case "rejected":
 		return "", fault.New(fault.AttachmentRejected, "The scan rejected %s.", name)
+	case amp.Unverified:
+		if !force {
+			return "", fault.New(fault.AttachmentRejected,
+				"%s is unverified: the provider %s has not seen it, and nothing but the sender's word says what it is. "+
+					"If you trust the sender, get it with --force.", name, m.From)
+		}
 	default:
 		if !force {
 			return "", fault.New(fault.AttachmentRejected,
-				"The scan says that %s is %s. If you know what it is, get it with --force.", name, oneLine(a.ScanStatus, 32))
+				"The scan says that %s is %s. %s If you know what it is, get it with --force.", name, a.ScanStatus,
+				oneLine(a.ScanNote, 300))
 		}
 	}
 	// The size bounds how much is read into memory.
@@ -206,7 +254,7 @@ func (b *Box) Download(ctx context.Context, m *Message, a Attachment, dir string
 	if dir == "" {
 		dir = b.attachmentDir(m.Envelope.ID)
 	}
-	return saveNew(dir, name, safeName(a.ID)+"-"+name, content)
+	return saveNew(dir, name, amp.SafeFilename(a.ID+"-"+name), content)
 }
 
 // saveNew writes a file under the first of two names that is free, or that has the same content
@@ -227,28 +275,23 @@ func saveNew(dir, name, other string, content []byte) (string, error) {
 	return saveNew(dir, other, "", content)
 }
 
-// attachment fetches the bytes from the address in the message, or from our provider if there is
-// none. An address of anybody but our provider must be https, so that a message cannot make us call
-// services on this machine or in its network.
+// attachment fetches the bytes from the address in the message, or from our provider if there is none, or if it is not
+// for us to call: an address of anybody but our provider must be https, so that a message cannot make us call services
+// on this machine or in its network. Our provider has the file, or asks the host of its mesh that has it (MSG-101).
 func (b *Box) attachment(ctx context.Context, m *Message, a Attachment) ([]byte, error) {
 	r, err := b.registrationOf(m)
 	if err != nil {
 		return nil, err
 	}
 	as, address := newCaller(""), a.URL
-	if address == "" {
-		if !amp.IDForm.MatchString(a.ID) {
-			return nil, fault.New(fault.AttachmentNotFound, "The message has neither a URL nor an id for the attachment %s.",
-				safeName(a.Filename))
-		}
-		as, address = newCaller(r.apiKey), r.APIURL+"/attachments/"+a.ID+"/download"
-	}
 	u, err := url.Parse(address)
 	own, _ := url.Parse(r.APIURL)
 	if err != nil || u.Host == "" || u.Scheme != "https" && (own == nil || u.Scheme != own.Scheme || u.Host != own.Host) {
-		return nil, fault.New(fault.InvalidField,
-			"%s should be at an https address, or with the provider %s, and is at %.200q.", safeName(a.Filename), r.Provider,
-			oneLine(address, 200))
+		if !amp.IDForm.MatchString(a.ID) {
+			return nil, fault.New(fault.AttachmentNotFound,
+				"The message has neither an https URL nor an id for the attachment %s.", amp.SafeFilename(a.Filename))
+		}
+		as, address = newCaller(r.apiKey), r.APIURL+"/attachments/"+a.ID+"/download"
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
 	if err != nil {

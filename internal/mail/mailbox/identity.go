@@ -30,6 +30,7 @@ type Box struct {
 	CreatedAt     string
 	Registrations []Registration // the first is the primary one
 
+	made bool // by Init, and not by another client, whose messages may be unsigned or have no nonce
 	key  ed25519.PrivateKey
 	next ed25519.PrivateKey // the new key during an unfinished rotation, else nil
 	now  func() time.Time
@@ -61,6 +62,9 @@ func readConfig(dir string) (config, error) {
 	return c, nil
 }
 
+// ourName is what config.json says of a folder that Init made.
+const ourName = "signalbox"
+
 // Init makes an agent's folder with a new pair of keys. It never replaces one that exists, not even
 // keys without a configuration: a lost key is a lost identity.
 func Init(w Where, name, tenant string) (*Box, error) {
@@ -85,7 +89,7 @@ func Init(w Where, name, tenant string) (*Box, error) {
 			"There is an agent in %s already. Use it, choose another name, or get it new keys with `signalbox mail rotate`.",
 			dir)
 	}
-	b := &Box{Name: name, ID: newAgentID(), Tenant: tenant, now: time.Now}
+	b := &Box{Name: name, ID: newAgentID(), Tenant: tenant, made: true, now: time.Now}
 	b.CreatedAt = b.stamp()
 	if b.Dir, err = w.newFolder(name, b.ID); err != nil {
 		return nil, err
@@ -126,7 +130,7 @@ func Open(w Where) (*Box, error) {
 	}
 	b := &Box{
 		Dir: dir, Name: c.Agent.Name, ID: c.Agent.ID, Tenant: c.Agent.Tenant, Address: c.Agent.Address,
-		Provider: c.Provider, CreatedAt: c.Agent.CreatedAt, now: time.Now,
+		Provider: c.Provider, CreatedAt: c.Agent.CreatedAt, made: c.text("client") == ourName, now: time.Now,
 	}
 	// The name is sent to providers, and other clients write the file.
 	if err := checkName(b.Name); err != nil {
@@ -234,6 +238,9 @@ func (b *Box) save() error {
 		"public_key_path": "keys/" + publicFile,
 	}, "keys")
 	o.set(b.CreatedAt, "created_at")
+	if b.made {
+		o.set(ourName, "client")
+	}
 	if b.Provider != "" {
 		provider := o.part("provider")
 		provider.set(b.Provider, "domain")

@@ -45,8 +45,8 @@ func (b *Box) readKnown() (map[string]knownSender, error) {
 }
 
 // checkKnownKey compares the key of a message with the known one of its sender, and returns why the
-// message is untrusted, "" if it is not. An agent of our own provider had to prove a new key to the
-// provider with the old one, so the provider's answer settles it.
+// message is untrusted, "" if it is not. A new key counts if the known one has signed it, which the provider can show
+// and cannot make up (MSG-98): its word alone, that an agent has another key now, is not enough.
 func (b *Box) checkKnownKey(ctx context.Context, known map[string]knownSender, address string, key ed25519.PublicKey,
 	r *Registration,
 ) string {
@@ -54,10 +54,17 @@ func (b *Box) checkKnownKey(ctx context.Context, known map[string]knownSender, a
 	all := amp.Fingerprints(key)
 	// Trust on first use: the first key is believed, every other one has to be explained.
 	before, ok := known[address]
+	// Under one address, however the message spells it: another spelling is not another sender.
+	if a, err := r.domains().Parse(address); err == nil && r.domains().Home(a).String() != address {
+		address = r.domains().Home(a).String()
+		if home, there := known[address]; there {
+			before, ok = home, true
+		}
+	}
 	switch {
 	case !ok:
 		known[address] = knownSender{Fingerprint: all[0], Since: b.stamp()}
-	case !slices.Contains(all, before.Fingerprint) && slices.Contains(all, r.keyOf(ctx, address)):
+	case !slices.Contains(all, before.Fingerprint) && amp.Rotated(before.Fingerprint, key, r.rotationsOf(ctx, address)):
 		known[address] = knownSender{Fingerprint: all[0], Since: b.stamp()}
 	case !slices.Contains(all, before.Fingerprint):
 		// The known key stays. Only the last offered one is kept: it is what a person is asked about.
@@ -69,18 +76,20 @@ func (b *Box) checkKnownKey(ctx context.Context, known map[string]knownSender, a
 	return ""
 }
 
-// keyOf asks the provider for the fingerprint that an agent is registered with; "" for an agent of
-// another provider, and if there is no answer.
-func (r *Registration) keyOf(ctx context.Context, address string) string {
+// rotationsOf asks the provider how an agent has changed its key; nil for an agent of another provider, and if there is
+// no answer.
+func (r *Registration) rotationsOf(ctx context.Context, address string) []amp.Rotation {
 	a, err := r.domains().Parse(address)
-	if err != nil || r.domains().Home(a).Provider != r.Provider {
-		return ""
+	if err != nil || r.domains().Home(a).Provider != r.domains().Own {
+		return nil
 	}
-	var agent struct{ Fingerprint string }
+	var agent struct {
+		Rotations []amp.Rotation `json:"key_rotations"`
+	}
 	// without an answer it is not believed
 	// Only asked if a key changed, which is rare.
 	_ = newCaller(r.apiKey).call(ctx, http.MethodGet, r.APIURL+"/agents/resolve/"+url.PathEscape(address), nil, &agent)
-	return agent.Fingerprint
+	return agent.Rotations
 }
 
 // Trusting is the result of Accept.

@@ -3,6 +3,7 @@ package mailbox
 import (
 	"bytes"
 	"crypto/ed25519"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -44,7 +45,7 @@ func TestAnotherProviderIsUsedThroughItsPublicEndpoints(t *testing.T) {
 		From: []string{b.Address}, To: []string{body.To}, Subject: body.Subject, Priority: body.Priority,
 		Payload: body.Payload, Signature: body.Signature,
 	}
-	if _, _, ok := signed.Verify(keyOf(t, publicPEM(b.key))); !ok || !strings.Contains(string(body.Payload), "héllo <b>") {
+	if _, _, ok := signed.Verify(keyOf(t, publicPEM(b.key))); !ok || !strings.Contains(string(body.Payload), `"h\u00e9llo <b>"`) {
 		t.Errorf("what was sent does not verify: %s", s.bodies["POST /v1/route"])
 	}
 	if kept, err := b.Find(Sent, sent.ID); err != nil || kept.Payload.Message != "héllo <b>" {
@@ -431,14 +432,33 @@ func TestASenderWithAnotherKeyIsNotBelieved(t *testing.T) {
 	if got := trust(sample{}); got.Trust != Untrusted {
 		t.Errorf("the old key: %+v", got)
 	}
-	// Its provider says that it has changed its key; of others' agents it cannot.
-	s.mu.Lock()
-	for _, who := range []string{"carol@acme.other.example", "carol@acme.crabmail.ai"} {
-		s.answers["GET /v1/agents/resolve/"+who] = `{"fingerprint":"` + fingerprint(carol) + `"}`
+	// Its provider says that it has another key, which proves nothing, and then shows that it has changed it itself; of
+	// others' agents it cannot.
+	says := func(more string) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, who := range []string{"carol@acme.other.example", "carol@acme.crabmail.ai"} {
+			s.answers["GET /v1/agents/resolve/"+who] = `{"fingerprint":"` + fingerprint(carol) + `"` + more + `}`
+		}
 	}
-	s.mu.Unlock()
+	by := func(signer ed25519.PrivateKey) string {
+		text, _ := json.Marshal([]amp.Rotation{{
+			Old: public(other), New: public(carol), Sent: publicPEM(carol),
+			Proof: base64.StdEncoding.EncodeToString(ed25519.Sign(signer, []byte(publicPEM(carol)))),
+		}})
+		return `,"key_rotations":` + string(text)
+	}
+	says("")
+	if got := trust(sample{}); got.Trust != Untrusted {
+		t.Errorf("a key that the provider says it has: %+v", got)
+	}
+	says(by(carol))
+	if got := trust(sample{}); got.Trust != Untrusted {
+		t.Errorf("a key that says of itself that it is the new one: %+v", got)
+	}
+	says(by(other))
 	if got := trust(sample{}); got.Trust != Verified {
-		t.Errorf("a key that the provider has: %+v", got)
+		t.Errorf("a key that the one before has signed: %+v", got)
 	}
 	abroad := "carol@acme.crabmail.ai"
 	if got := trust(sample{by: other, from: abroad}); got.Trust != External {
@@ -515,6 +535,61 @@ func TestCommandsThatRunAtOnce(t *testing.T) {
 	for _, name := range []string{"one", "two", "three"} {
 		if _, err := Open(Where{Root: root.Root, Agent: name}); err != nil {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestWhatIsKnownOfAttachments: the provider that delivered a message knows its files, or is asked.
+func TestWhatIsKnownOfAttachments(t *testing.T) {
+	t.Parallel()
+	s := newStranger(t)
+	b := bobAt(t, s)
+	sum := digest([]byte("secret"))
+	s.answers["GET /f"] = "secret"
+	file := func(status, more string) string {
+		return fmt.Sprintf(`{"id":"att_1_a","filename":"a.txt","content_type":"text/plain","size":6,"digest":%q,`+
+			`"url":%q,"scan_status":%q%s}`, sum, s.URL+"/f", status, more)
+	}
+	state := func(status, more string) string {
+		return strings.Replace(file(status, more), `"id"`, `"attachment_id"`, 1)
+	}
+	other := func(file string) string { return strings.Replace(file, sum, digest(nil), 1) }
+	for what, c := range map[string]struct {
+		said, listed, state string
+		want                string // of the message
+		downloads           bool
+	}{
+		"the provider lists it as clean":            {file("suspicious", ""), file("clean", ""), "", "clean", true},
+		"the provider lists it as suspicious":       {file("clean", ""), file("suspicious", ""), "", "suspicious", false},
+		"the provider lists it as rejected":         {file("clean", ""), file("rejected", ""), "", "rejected", false},
+		"the provider lists it as unverified":       {file("clean", ""), file("unverified", ""), "", "unverified", false},
+		"the provider lists it in words of its own": {file("clean", ""), file("very clean", ""), "", "unverified", false},
+		"the provider lists another":                {file("clean", ""), other(file("clean", "")), "", "unverified", false},
+		"nobody says anything":                      {file("clean", ""), "", "", "unverified", false},
+		"the provider says clean when asked":        {file("clean", ""), "", state("clean", ""), "unverified", true},
+		"the provider says suspicious when asked":   {file("clean", ""), "", state("suspicious", ""), "unverified", false},
+		"the provider knows another of that id":     {file("clean", ""), "", other(state("clean", "")), "unverified", false},
+	} {
+		o := object{
+			"envelope": json.RawMessage(`{"id":"msg_1_aaaa","to":"` + b.Address + `"}`),
+			"payload":  json.RawMessage(`{"type":"request","message":"m","attachments":[` + c.said + `]}`),
+		}
+		if c.listed != "" {
+			o["local"] = json.RawMessage(`{"security":{"trust":"verified","attachments":[` + c.listed + `]}}`)
+		}
+		m, err := asMessage(o, "")
+		if err != nil || len(m.Security.Files) != 1 || m.Security.Files[0].ScanStatus != c.want {
+			t.Errorf("%s: %+v %v", what, m.Security.Files, err)
+			continue
+		}
+		s.answers["GET /v1/attachments/att_1_a"] = c.state
+		path, err := b.Download(t.Context(), &m, m.Security.Files[0], t.TempDir(), false)
+		if c.downloads != (err == nil) {
+			t.Errorf("%s: %s %v", what, path, err)
+		}
+		_, err = b.Download(t.Context(), &m, m.Security.Files[0], t.TempDir(), true)
+		if (err == nil) != (c.want != "rejected") {
+			t.Errorf("%s, when told to: %v", what, err)
 		}
 	}
 }

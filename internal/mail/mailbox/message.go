@@ -13,6 +13,7 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/injection"
 )
 
 // Envelope is the part of an envelope that is used here. It is not amp.Envelope: other providers
@@ -31,8 +32,8 @@ type Envelope struct {
 	ExpiresAt string `json:"expires_at,omitempty"`
 }
 
-// Attachment is an attachment as the message names it. Its sender wrote all of it; size and digest
-// are checked after a download.
+// Attachment is an attachment: in a payload as its sender wrote it, in Security as it is known. Size and
+// digest are checked after a download.
 type Attachment struct {
 	ID          string `json:"id"`
 	Filename    string `json:"filename"`
@@ -43,6 +44,7 @@ type Attachment struct {
 	ScanStatus  string `json:"scan_status"`
 	UploadedAt  string `json:"uploaded_at"`
 	ExpiresAt   string `json:"expires_at"`
+	ScanNote    string `json:"scan_note,omitempty"`
 }
 
 // Payload is the content of a message, decoded. Signatures are verified over the raw payload, never
@@ -52,15 +54,23 @@ type Payload struct {
 	Message     string          `json:"message"`
 	Context     json.RawMessage `json:"context,omitempty"`
 	Attachments []Attachment    `json:"attachments,omitempty"`
+	// Nonce makes every signature another one, so that a provider can refuse a copy (MSG-111). Every verifier hashes the
+	// payload as a whole, so it is signed for all of them.
+	Nonce string `json:"nonce,omitempty"`
 }
 
 // Security is the result of assess, kept in the member local.security of the file.
 type Security struct {
-	Trust      Trust    `json:"trust"`
-	Flags      []string `json:"injection_flags"`
-	Wrapped    bool     `json:"wrapped"` // always false: a message is wrapped when it is shown
-	VerifiedAt string   `json:"verified_at,omitempty"`
-	Reason     string   `json:"reason,omitempty"` // why it is not trusted
+	Trust Trust    `json:"trust"`
+	Flags []string `json:"injection_flags"`
+	// Places say where this client found its flags.
+	Places []injection.Mark `json:"injection_places,omitempty"`
+	// Files are the attachments as the provider that delivered the message knows them. A file that it does not
+	// know is amp.Unverified, whatever its sender says.
+	Files      []Attachment `json:"attachments,omitempty"`
+	Wrapped    bool         `json:"wrapped"` // always false: a message is wrapped when it is shown
+	VerifiedAt string       `json:"verified_at,omitempty"`
+	Reason     string       `json:"reason,omitempty"` // why it is not trusted
 }
 
 // Message is a message in the folder. A fetch makes it; MarkRead changes its state, and Remove
@@ -70,6 +80,7 @@ type Message struct {
 	Payload  Payload
 	Security Security
 	Read     bool
+	State    string // of a message in Sent, as its provider said when it was sent: delivered, queued, held or failed
 	From     string // the provider it was fetched from
 
 	path string // "" for one that is not stored yet
@@ -126,13 +137,14 @@ func asMessage(o object, path string) (Message, error) {
 	if !m.Security.Trust.known() {
 		m.Security.Trust = Untrusted
 	}
+	m.Security.Files = knownFiles(m.Payload.Attachments, m.Security.Files)
 	m.From = local.text("fetched_from")
 	// The bash clients prefer local; older ones write metadata alone.
 	status := local.text("status")
 	if status == "" {
 		status = o.part("metadata").text("status")
 	}
-	m.Read = status != "" && status != unread
+	m.Read, m.State = status != "" && status != unread, strings.Replace(oneLine(status, 32), held, "held", 1)
 	return m, nil
 }
 

@@ -19,7 +19,8 @@ import (
 // stranger is a provider that is not ours: it has no document to discover it by, its API
 // is under /v1, it writes keys in hex, and it answers what a test tells it to.
 type stranger struct {
-	t *testing.T
+	routed func(body string) (status int, answer string) // nil for one that delivers
+	t      *testing.T
 	*httptest.Server
 
 	mu       sync.Mutex
@@ -71,6 +72,10 @@ func (s *stranger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				`{"address":"bob@acme.other.example","agent_id":"7","api_key":"amp_live_sk_1","provider":{"name":"other.example"}}`,
 			),
 		)
+	case call == "POST /v1/route" && s.routed != nil:
+		status, answer := s.routed(s.bodies[call])
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte(answer))
 	case call == "POST /v1/route":
 		_, _ = w.Write([]byte(`{"id":"msg_1_abcd","status":"delivered","method":"local","unknown":1}`))
 	default:

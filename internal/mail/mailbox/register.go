@@ -18,6 +18,9 @@ type Joining struct {
 	Invite  string // an invite code
 	Alias   string // a name for people
 	Again   bool   // get a further API key for an address that the agent has
+	// Unsigned lets the agent send without a signature too, such as by programs that only have its API key. Without it
+	// the provider is told to take only what an agent that Init made has signed.
+	Unsigned bool
 }
 
 // Register gets the agent an address with a provider, and stores the registration. With Again it
@@ -62,7 +65,21 @@ func (b *Box) register(ctx context.Context, j Joining) (Registration, error) {
 	if err != nil {
 		return Registration{}, err
 	}
-	return b.saveRegistration(at, a)
+	r, err := b.saveRegistration(at, a)
+	// A provider that knows of the demand and did not take it with the registration, as for an agent that it had before.
+	if err == nil && b.made && !j.Unsigned && a.RequireSignature != nil && !*a.RequireSignature {
+		err = b.demandSignature(ctx, &r)
+	}
+	return r, err
+}
+
+// demandSignature tells a provider to take only what the agent has signed, with a proof of the key (MSG-110).
+func (b *Box) demandSignature(ctx context.Context, r *Registration) error {
+	now := b.now().Unix()
+	proof := ed25519.Sign(b.keyFor(r), amp.SigningProof(r.Address, now))
+	return newCaller(r.apiKey).call(ctx, http.MethodPatch, r.APIURL+"/agents/me", map[string]any{
+		"require_signature": true, "proof": base64.StdEncoding.EncodeToString(proof), "proof_timestamp": now,
+	}, nil)
 }
 
 // answer is a provider's answer to a registration. Not every provider sends all of it.
@@ -74,7 +91,9 @@ type answer struct {
 	TenantID string `json:"tenant_id"`
 	APIKey   string `json:"api_key"`
 	At       string `json:"registered_at"`
-	Provider struct {
+	// RequireSignature is absent in the answer of a provider that does not know of it.
+	RequireSignature *bool `json:"require_signature"`
+	Provider         struct {
 		Name     string `json:"name"`
 		Endpoint string `json:"endpoint"`
 		RouteURL string `json:"route_url"`
@@ -101,6 +120,9 @@ func (b *Box) registrationRequest(ctx context.Context, j Joining, at found,
 		if value != "" {
 			body[name] = value
 		}
+	}
+	if b.made && !j.Unsigned {
+		body["require_signature"] = true // others ignore it
 	}
 	// An empty key is a call without one.
 	as := newCaller(j.UserKey)

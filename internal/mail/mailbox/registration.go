@@ -29,10 +29,28 @@ type Registration struct {
 	rest   object // the whole file, with members of other clients
 }
 
-// domains are the domains that mean this provider. The alias is the one that the bash clients write
-// by default (MSG-13).
+// bashDomain is the domain that the bash clients write by default (MSG-13).
+const bashDomain = "aimaestro.local"
+
+// domains are the domains that mean this provider. The bash clients of Agent Messaging file every provider under their
+// own domain; then the address says which one it is.
 func (r *Registration) domains() amp.Domains {
-	return amp.Domains{Own: r.Provider, Aliases: []string{"aimaestro.local"}}
+	own := r.Provider
+	if a, err := (amp.Domains{Own: own}).Parse(r.Address); err == nil && own == bashDomain {
+		own = a.Provider
+	}
+	return amp.Domains{Own: own, Aliases: []string{bashDomain}}
+}
+
+// spelling is the agent's address for a message to an address. To one in the domain of the bash clients it writes in
+// that domain too: those of Agent Messaging answer no other.
+func (r *Registration) spelling(to amp.Address) string {
+	own, err := r.domains().Parse(r.Address)
+	if err != nil || to.Provider != bashDomain {
+		return r.Address
+	}
+	own.Provider = bashDomain
+	return own.String()
 }
 
 // checkDomain refuses a provider that is no domain: it becomes the name of a file.

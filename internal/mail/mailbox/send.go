@@ -1,6 +1,7 @@
 package mailbox
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/ed25519"
@@ -34,13 +35,35 @@ type Draft struct {
 // Receipt is the provider's answer about an accepted message, with the addresses that were used.
 type Receipt struct {
 	ID       string   `json:"id"`     // the provider's
-	Status   string   `json:"status"` // delivered, queued or quarantined
+	Status   string   `json:"status"` // delivered, queued, quarantined (which is held) or failed
 	Method   string   `json:"method"` // relay, websocket, webhook, mesh or federation
 	GateID   string   `json:"gate_id,omitempty"`
+	Error    string   `json:"error,omitempty"` // why it failed
+	Note     string   `json:"note,omitempty"`  // why it has not arrived yet
 	Warnings []string `json:"warnings,omitempty"`
 	From     string   `json:"from"`
 	To       string   `json:"to"`
 }
+
+// Undelivered is the code of an error about a message that was accepted and then failed for good.
+const Undelivered fault.Code = "undelivered"
+
+// The states of a sent message in which it is not on its way: a person has to decide, and nobody tries again.
+const (
+	held   = "quarantined"
+	failed = "failed"
+)
+
+// Failure is why a message will not arrive, nil if it may.
+func (r *Receipt) Failure() error {
+	if r.Status != failed {
+		return nil
+	}
+	return fault.New(Undelivered, "%s to %s failed: %s", r.ID, r.To, cmp.Or(r.Error, "the provider says no reason."))
+}
+
+// Held reports whether a person has to decide before the message is delivered.
+func (r *Receipt) Held() bool { return r.Status == held }
 
 // keyFor is the key that a provider knows. During an unfinished rotation some providers know the old
 // one and some the new one.
@@ -79,6 +102,7 @@ func (b *Box) Send(ctx context.Context, d Draft) (Receipt, error) {
 	if payload.Attachments, err = upload(ctx, as, r, d.Files); err != nil {
 		return Receipt{}, err
 	}
+	d.From = r.spelling(to)
 	return b.route(ctx, as, r, to.String(), d, payload)
 }
 
@@ -100,11 +124,20 @@ type flat struct {
 
 // route signs and sends. The payload is encoded once: what is signed is what is sent. If the provider
 // does not answer, the error names the idempotency key with which the message can be sent again.
+//
+// Strings are written in ASCII, as the verifier in the document writes them before it hashes (MSG-38). AI Maestro hashes
+// UTF-8: a provider that refuses the signature for that is sent the other form.
 func (b *Box) route(ctx context.Context, as *caller, r *Registration, to string, d Draft, payload Payload) (Receipt,
 	error,
 ) {
 	// These bytes are hashed, signed and sent; they must not be encoded a second time.
-	text, err := encode(payload, "")
+	key := cmp.Or(d.Key, "idk_"+uuid.NewString())
+	payload.Nonce = key // the same for a repetition, which has to be the same message
+	plain, err := encode(payload, "")
+	if err != nil {
+		return Receipt{}, err
+	}
+	text, err := amp.ASCII(plain)
 	if err != nil {
 		return Receipt{}, err
 	}
@@ -112,20 +145,20 @@ func (b *Box) route(ctx context.Context, as *caller, r *Registration, to string,
 	body := flat{
 		To: to, Subject: d.Subject, Priority: cmp.Or(d.Priority, "normal"), Payload: text, InReplyTo: d.InReplyTo,
 		ThreadID:       d.ThreadID,
-		IdempotencyKey: cmp.Or(d.Key, "idk_"+uuid.NewString()),
+		IdempotencyKey: key,
 	}
 	if d.Receipt {
 		body.Options = map[string]bool{"receipt": true}
 	}
-	signed := amp.Signed{
-		From: []string{r.Address}, To: []string{to}, Subject: d.Subject, Priority: body.Priority,
-		InReplyTo: d.InReplyTo, Payload: text,
+	out, err := b.sendSigned(ctx, as, r, d.From, &body)
+	if refused := statusOf(err) == http.StatusForbidden &&
+		strings.Contains(string(fault.From(err).Code), "signature"); refused && !bytes.Equal(text, bytes.TrimSpace(plain)) {
+		body.Payload = plain
+		if again, other := b.sendSigned(ctx, as, r, d.From, &body); other == nil {
+			out, err = again, nil
+		}
 	}
-	if body.Signature, err = signed.Sign(b.keyFor(r)); err != nil {
-		return Receipt{}, err
-	}
-	var out Receipt
-	if err := as.call(ctx, http.MethodPost, cmp.Or(r.RouteURL, r.APIURL+"/route"), body, &out); err != nil {
+	if err != nil {
 		// With files a repetition would upload them again, as other attachments: another body.
 		if fault.Is(err, Unreachable) && len(d.Files) == 0 {
 			e := fault.From(err)
@@ -136,12 +169,25 @@ func (b *Box) route(ctx context.Context, as *caller, r *Registration, to string,
 	}
 	// From here on they are printed.
 	out.ID, out.Status, out.Method = oneLine(out.ID, 128), oneLine(out.Status, 32), oneLine(out.Method, 32)
-	out.From, out.To = r.Address, to
-	return out, b.keepSent(r, body, out)
+	out.Error, out.Note = oneLine(out.Error, 600), oneLine(out.Note, 600)
+	out.From, out.To = d.From, to
+	return out, b.keepSent(r, body, out, payload.Attachments)
+}
+
+// sendSigned signs a message as it stands, with a spelling of the agent's address, and sends it.
+func (b *Box) sendSigned(ctx context.Context, as *caller, r *Registration, from string, body *flat) (out Receipt, err error) {
+	signed := amp.Signed{
+		From: []string{from}, To: []string{body.To}, Subject: body.Subject, Priority: body.Priority,
+		InReplyTo: body.InReplyTo, Payload: body.Payload,
+	}
+	if body.Signature, err = signed.Sign(b.keyFor(r)); err != nil {
+		return out, err
+	}
+	return out, as.call(ctx, http.MethodPost, cmp.Or(r.RouteURL, r.APIURL+"/route"), body, &out)
 }
 
 // keepSent stores a copy under the id that the provider gave the message, since replies refer to it.
-func (b *Box) keepSent(r *Registration, body flat, sent Receipt) error {
+func (b *Box) keepSent(r *Registration, body flat, sent Receipt, files []Attachment) error {
 	if !amp.IDForm.MatchString(sent.ID) {
 		return fault.New(fault.Internal, "%s accepted the message and returned the invalid id %.80q: no copy was stored.",
 			r.Provider, sent.ID)
@@ -151,14 +197,14 @@ func (b *Box) keepSent(r *Registration, body flat, sent Receipt) error {
 	file := map[string]any{
 		"id": sent.ID,
 		"envelope": Envelope{
-			"amp/0.1", sent.ID, r.Address, body.To, body.Subject, body.Priority, now, body.Signature,
+			"amp/0.1", sent.ID, sent.From, body.To, body.Subject, body.Priority, now, body.Signature,
 			cmp.Or(body.ThreadID, sent.ID), body.InReplyTo, "",
 		},
 		"payload":  body.Payload,
 		"metadata": map[string]any{"status": sent.Status},
 		"local": map[string]any{
-			"sent_at": now, "status": sent.Status, "delivery_method": sent.Method,
-			"security": Security{Trust: Verified, Flags: []string{}, VerifiedAt: now},
+			"sent_at": now, "status": sent.Status, "delivery_method": sent.Method, "error": sent.Error,
+			"security": Security{Trust: Verified, Flags: []string{}, VerifiedAt: now, Files: files},
 		},
 	}
 	return writeJSON(b.messageFile(Sent, body.To, sent.ID), file, 0o600)

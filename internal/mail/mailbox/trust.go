@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json" // the folder is shared with clients that write what wire would refuse
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,9 +42,11 @@ func (b *Box) assess(ctx context.Context, m *Message, senderKey string, r *Regis
 	known map[string]knownSender,
 ) Security {
 	now := b.now()
-	s := Security{Trust: Untrusted, Flags: m.scan()}
+	marks := injection.ScanMessage(m.Envelope.Subject, m.payloadBytes())
+	s := Security{Trust: Untrusted, Flags: append([]string{}, injection.Categories(marks)...), Places: marks}
 	// What the provider found, as sent with the message. Its texts are foreign too.
 	theirs := m.Security
+	s.Files = theirs.Files // asMessage has compared them with the payload
 	// At most 32 and 64 characters each: they are printed.
 	for _, flag := range theirs.Flags {
 		if flag = oneLine(flag, 64); !slices.Contains(s.Flags, flag) && len(s.Flags) < 32 {
@@ -53,21 +56,22 @@ func (b *Box) assess(ctx context.Context, m *Message, senderKey string, r *Regis
 	if s.Reason = m.distrustReason(senderKey, r, now); s.Reason != "" {
 		return s
 	}
-	key, _ := roster.ParsePublicKey(senderKey) // distrustReason has parsed it
-	if s.Reason = b.checkKnownKey(ctx, known, m.Envelope.From, key, r); s.Reason != "" {
-		return s
-	}
 	// Not theirs.Trust: asMessage has replaced an unknown or missing level by Untrusted there.
 	provider := m.file.part("local").part("security").text("trust")
 	if provider == string(Untrusted) {
 		s.Reason = "the provider does not trust it"
 		return s
 	}
+	// After the provider's word: a key that it does not believe must not become the known one.
+	key, _ := roster.ParsePublicKey(senderKey) // distrustReason has parsed it
+	if s.Reason = b.checkKnownKey(ctx, known, m.Envelope.From, key, r); s.Reason != "" {
+		return s
+	}
 	// The least that a good signature is worth.
 	s.Trust, s.VerifiedAt = External, now.UTC().Format("2006-01-02T15:04:05Z")
 	from, _ := r.domains().Parse(m.Envelope.From) // distrustReason has parsed it
 	// Verified takes both: our own finding that the tenant is ours, and a provider that does not object.
-	if home := r.domains().Home(from); home.Provider == r.Provider && home.Tenant == r.Tenant &&
+	if home := r.domains().Home(from); home.Provider == r.domains().Own && home.Tenant == r.Tenant &&
 		provider != string(External) {
 		s.Trust = Verified
 	}
@@ -112,19 +116,6 @@ func (m *Message) distrustReason(senderKey string, r *Registration, now time.Tim
 	return ""
 }
 
-// scan finds marks of injection in everything that a reader will see: subject, text, context and
-// the names of attachments.
-func (m *Message) scan() []string {
-	texts := []string{m.Envelope.Subject, m.Payload.Message, string(m.Payload.Context)}
-	for _, a := range m.Payload.Attachments {
-		texts = append(texts, a.Filename)
-	}
-	if found := injection.Scan(texts...); found != nil {
-		return found
-	}
-	return []string{}
-}
-
 // Foreign reports whether a message is shown in a wrapper (MSG-48).
 func (m *Message) Foreign() bool {
 	return m.Security.Trust != Verified || len(m.Security.Flags) > 0
@@ -138,6 +129,51 @@ func (m *Message) Sender() string {
 		return "unknown@unverified"
 	}
 	return m.Envelope.From
+}
+
+// notPlain is what addresses, ids, times and signatures do not have.
+var notPlain = regexp.MustCompile(`[^A-Za-z0-9@._:+/=-]`)
+
+// Plain is an address, an id, a time or a signature as it is shown outside of a wrapper: it has no blanks, and is
+// short. It is the provider's word, or the sender's.
+func Plain(text string) string {
+	text = notPlain.ReplaceAllString(text, "?")
+	return text[:min(len(text), 254)]
+}
+
+// Suspect reports whether not even the subject of a message is shown in a list: nobody knows who wrote it, or it
+// has marks of injection.
+func (m *Message) Suspect() bool {
+	return m.Security.Trust == Untrusted || len(m.Security.Flags) > 0
+}
+
+// Claims reports whether the message has attachments about which nothing is known but what its sender says.
+func (m *Message) Claims() bool {
+	return slices.ContainsFunc(m.Security.Files, func(a Attachment) bool { return a.ScanStatus == amp.Unverified })
+}
+
+// otherType stands for a type that the protocol does not name. It is the sender's own text.
+const otherType = "other"
+
+// types are those that the protocol and its clients name.
+var types = []string{
+	"request", "response", "notification", "update", "alert", "task", "status", "handoff", "ack", "system",
+}
+
+// Type is the type of a message as it can be shown outside of a wrapper.
+func (m *Message) Type() string { return among(types, m.Payload.Type, otherType) }
+
+// Priority is the priority of a message as it can be shown outside of a wrapper.
+func (m *Message) Priority() string {
+	return among([]string{"low", "normal", "high", "urgent"}, m.Envelope.Priority, "normal")
+}
+
+// among is a word if it is one of those that are known, and otherwise another one.
+func among(known []string, word, otherwise string) string {
+	if slices.Contains(known, word) {
+		return word
+	}
+	return otherwise
 }
 
 // Show is a text of the message as a model should see it: wrapped, unless the message is verified
@@ -164,14 +200,21 @@ func (m *Message) Text() string {
 		b.WriteString("Says it is from: " + oneLine(m.Envelope.From, 254) + "\n")
 	}
 	// The subject is the sender's text as much as the message is.
-	b.WriteString("Subject: " + oneLine(m.Envelope.Subject, maxSubject) + "\n\n" + m.Payload.Message)
+	b.WriteString("Subject: " + oneLine(m.Envelope.Subject, maxSubject) + "\n")
+	if m.Type() == otherType && m.Payload.Type != "" {
+		b.WriteString("Type: " + oneLine(m.Payload.Type, 64) + "\n")
+	}
+	b.WriteString("\n" + m.Payload.Message)
 	var more bytes.Buffer
 	if json.Compact(&more, m.Payload.Context) == nil && more.String() != "null" {
 		b.WriteString("\n\nContext: " + more.String())
 	}
-	for _, a := range m.Payload.Attachments {
-		b.WriteString("\n\nAttachment " + oneLine(a.ID, 128) + ": " + oneLine(a.Filename, 255) + ", " +
-			oneLine(a.ContentType, 100) + ", " + strconv.FormatInt(a.Size, 10) + " bytes, " + oneLine(a.ScanStatus, 32))
+	for _, a := range m.Security.Files {
+		b.WriteString("\n\nAttachment " + a.ID + ": " + a.Filename + ", " + a.ContentType + ", " +
+			strconv.FormatInt(a.Size, 10) + " bytes, " + a.ScanStatus)
+		if a.ScanNote != "" {
+			b.WriteString(": " + oneLine(a.ScanNote, 300))
+		}
 	}
 	return m.Show(b.String())
 }

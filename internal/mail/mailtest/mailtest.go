@@ -11,6 +11,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -56,6 +57,18 @@ func Start(t testing.TB, address string, options ...func(*mail.Options)) *Node {
 // Two nodes with different domains are two providers; with the same domain and other databases, two hosts.
 func StartLimited(t testing.TB, address string, perAgent *int64, options ...func(*mail.Options)) *Node {
 	t.Helper()
+	return start(t, address, "", perAgent, options...)
+}
+
+// StartAt is Start for a node that serves at a host and port which others know before it is there.
+func StartAt(t testing.TB, address, at string, options ...func(*mail.Options)) *Node {
+	t.Helper()
+	none := int64(0)
+	return start(t, address, at, &none, options...)
+}
+
+func start(t testing.TB, address, at string, perAgent *int64, options ...func(*mail.Options)) *Node {
+	t.Helper()
 	o := mail.Options{
 		Domains: amp.Domains{Own: "signalbox.local", Aliases: []string{"aimaestro.local"}}, Registration: directory.Open,
 		Keep: 30 * 24 * time.Hour,
@@ -65,6 +78,14 @@ func StartLimited(t testing.TB, address string, perAgent *int64, options ...func
 	}
 	// Its address is needed before its handler exists: it is the base URL of the core.
 	web := httptest.NewUnstartedServer(nil)
+	if at != "" {
+		listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = web.Listener.Close()
+		web.Listener = listener
+	}
 	n := &Node{Blobs: t.TempDir(), Web: web, Node: protocoltest.New(t, address, protocoltest.On{
 		Protocol: mail.Protocol(),
 		Core: func(c *protocol.Core) { // a key for each domain, so that two providers differ
@@ -85,8 +106,8 @@ func StartLimited(t testing.TB, address string, perAgent *int64, options ...func
 	ctx, cancel := context.WithCancel(context.Background())
 	// ctx ends long polls and sockets when the node stops, before the server waits for them.
 	web.Config.Handler = n.handler(ctx)
-	web.Start()
 	n.Start(n.Mail)
+	web.Start() // as a server does: a call before the policy is in force would be refused for good
 	n.Stop = sync.OnceFunc(func() { cancel(); n.Web.Close(); n.Node.Stop() })
 	t.Cleanup(n.Stop)
 	return n

@@ -1,4 +1,8 @@
-package mail
+// Package failure writes errors in the form of the messaging protocol: its codes, its members, and the
+// marks by which clients of every generation and other providers know a refusal (MSG-9).
+//
+// It knows errors and answers, and nothing of messages. Which call fails in which form is for its callers.
+package failure
 
 import (
 	"net/http"
@@ -9,9 +13,9 @@ import (
 	"signalbox/internal/wire"
 )
 
-// protocolCode is the protocol's word for a code of ours. Codes that it does not name are sent
+// Code is the protocol's word for a code of ours. Codes that it does not name are sent
 // as they are: clients print them.
-func protocolCode(c fault.Code) fault.Code {
+func Code(c fault.Code) fault.Code {
 	switch c {
 	case fault.Unauthenticated:
 		return "unauthorized"
@@ -26,9 +30,9 @@ func protocolCode(c fault.Code) fault.Code {
 	}
 }
 
-// errorBody is the protocol's form of an error. MSG-9: suggestions and retry_after stand at the
+// document is the protocol's form of an error. MSG-9: suggestions and retry_after stand at the
 // top and in details, since clients of different generations look in different places.
-type errorBody struct {
+type document struct {
 	Error       fault.Code     `json:"error"`
 	Message     string         `json:"message"`
 	Field       string         `json:"field,omitempty"`
@@ -38,26 +42,26 @@ type errorBody struct {
 	RetryAfter  any            `json:"retry_after,omitempty"`
 }
 
-// ErrorText is the JSON text of an error in the protocol's form.
-func ErrorText(err error) []byte { return errorText(fault.From(err), nil) }
+// Text is the JSON text of an error in the protocol's form.
+func Text(err error) []byte { return text(fault.From(err), nil) }
 
-// errorText is the body of an error; accepted is nil for everybody but other providers.
-func errorText(e *fault.Error, accepted *bool) []byte {
+// text is the body of an error; accepted is nil for everybody but other providers.
+func text(e *fault.Error, accepted *bool) []byte {
 	// Messages may quote what a client sent, which need not be valid UTF-8.
-	body := errorBody{
-		protocolCode(e.Code), strings.ToValidUTF8(e.Message, "?"), strings.ToValidUTF8(e.Field, "?"),
+	body := document{
+		Code(e.Code), strings.ToValidUTF8(e.Message, "?"), strings.ToValidUTF8(e.Field, "?"),
 		e.Details, e.Details["suggestions"], accepted, e.Details[wire.RetryAfter],
 	}
-	text, err := wire.Marshal(body)
+	out, err := wire.Marshal(body)
 	if err != nil { // a detail that is no JSON must not hide the error
 		body.Details, body.Suggestions, body.RetryAfter = nil, nil, nil
-		text, _ = wire.Marshal(body) // valid texts alone always can
+		out, _ = wire.Marshal(body) // valid texts alone always can
 	}
-	return text
+	return out
 }
 
-// fail answers with an error in the protocol's form.
-func fail(w http.ResponseWriter, err error) { failWith(w, fault.From(err), nil) }
+// Fail answers with an error in the protocol's form.
+func Fail(w http.ResponseWriter, err error) { failWith(w, fault.From(err), nil) }
 
 // failWith sets status and Retry-After as every other call does, and the body in our form.
 func failWith(w http.ResponseWriter, e *fault.Error, accepted *bool) {
@@ -68,11 +72,11 @@ func failWith(w http.ResponseWriter, e *fault.Error, accepted *bool) {
 			w.Header().Set("Retry-After", strconv.Itoa(seconds))
 		}
 	}
-	_ = wire.Reply(w, e.Code.Status(), wire.Raw(errorText(e, accepted))) // it is JSON
+	_ = wire.Reply(w, e.Code.Status(), wire.Raw(text(e, accepted))) // it is JSON
 }
 
-// failPeer is fail with "accepted": false, by which other providers know a refusal.
-func failPeer(w http.ResponseWriter, err error) {
+// FailPeer is Fail with "accepted": false, by which other providers know a refusal.
+func FailPeer(w http.ResponseWriter, err error) {
 	no := false
 	failWith(w, fault.From(err), &no)
 }

@@ -1,4 +1,4 @@
-package hub
+package quota
 
 import (
 	"sync"
@@ -9,6 +9,8 @@ import (
 // size is never smaller than what this node knows: acknowledgements are not subtracted, and a
 // queue that seems full is counted again.
 type Sizes struct {
+	Alone bool // no other node fills the queues
+
 	mu      sync.Mutex
 	byAgent map[string]size
 }
@@ -20,8 +22,9 @@ type size struct {
 }
 
 const (
-	// countAgain is how old a size may be: other nodes fill the same queues.
+	// countAgain is how old a size may be: other nodes fill the same queues, and people release what was held.
 	countAgain    = time.Second
+	aloneAgain    = time.Minute
 	maxQueueSizes = 100_000 // then the cache is emptied, which only costs counts
 )
 
@@ -30,7 +33,11 @@ func (r *Sizes) Take(agent string, most int64, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	known, ok := r.byAgent[agent]
-	if !ok || known.taken >= most || now.Sub(known.counted) > countAgain || now.Before(known.counted) {
+	again := countAgain
+	if r.Alone {
+		again = aloneAgain
+	}
+	if !ok || known.taken >= most || now.Sub(known.counted) > again || now.Before(known.counted) {
 		return false
 	}
 	known.taken++

@@ -1,0 +1,217 @@
+package homes_test
+
+import (
+	"crypto/ed25519"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"signalbox/internal/fault"
+	"signalbox/internal/ledger"
+	"signalbox/internal/mail"
+	"signalbox/internal/mail/mailtest"
+	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
+)
+
+// another is a further database of the same kind.
+func another(t *testing.T, address string) string {
+	if strings.HasPrefix(address, "postgres") {
+		return storetest.Postgres(t)
+	}
+	return storetest.SQLite(t)
+}
+
+// tries registers a name, and returns the status and the code of the answer.
+func tries(n *mailtest.Node, name string) (status int, code string) {
+	_, private, _ := ed25519.GenerateKey(nil)
+	status, text := n.Call("", "POST /v1/register", mailtest.Registration(name, "acme", private, ""), nil)
+	var answer struct{ Error string }
+	_ = json.Unmarshal([]byte(text), &answer)
+	return status, answer.Error
+}
+
+// wantTaken checks that hosts refuse a name.
+func wantTaken(t *testing.T, name string, hosts ...*mailtest.Node) {
+	t.Helper()
+	for i, n := range hosts {
+		if status, code := tries(n, name); status != 409 || code != string(fault.NameTaken) {
+			t.Errorf("host %d: %s: %d %s, want 409", i, name, status, code)
+		}
+	}
+}
+
+// claimed reports whether the registrar has decided about a name.
+func claimed(n *mailtest.Node, name string) bool {
+	return slices.ContainsFunc(n.Entries("address.claimed"), func(e ledger.Entry) bool {
+		return e.Subject == name+"@acme.signalbox.local"
+	})
+}
+
+// suspended reports whether an agent is.
+func suspended(a *mailtest.Agent) bool { return a.Who().Suspended }
+
+func TestANameIsTakenOnEveryHostOfAMesh(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, address string) {
+		m := mailtest.NewMesh(t, address, another(t, address), another(t, address))
+		a, b, c := m.Start(0), m.Start(1), m.Start(2)
+		alice := b.Register("alice", "acme")
+		wantTaken(t, "alice", a, c)
+		a.Register("albert", "acme") // at the registrar itself
+		wantTaken(t, "albert", b, c)
+		a.Register("alice", "other") // another tenant is another address
+		if status, code := tries(b, "alice"); status != 409 || code != string(fault.NameTaken) {
+			t.Errorf("on its own host: %d %s", status, code)
+		}
+		// What is refused where it is tried takes the name away from nobody.
+		key := mailtest.Registration("carl", "acme", alice.Private, "")
+		b.Want(409, "", "POST /v1/register", key, nil)
+		c.Register("carl", "acme")
+		a.WantClean()
+		b.WantClean()
+		c.WantClean()
+	})
+}
+
+func TestOfTwoHostsThatRegisterANameAtOnceOneWins(t *testing.T) {
+	t.Parallel()
+	m := mailtest.NewMesh(t, storetest.SQLite(t), storetest.SQLite(t), storetest.SQLite(t))
+	hosts := []*mailtest.Node{m.Start(0), m.Start(1), m.Start(2)}
+	for _, name := range []string{"ann", "ben", "cid", "dan"} {
+		statuses := make([]int, len(hosts))
+		testbed.AtOnce(len(hosts), func(i int) { statuses[i], _ = tries(hosts[i], name) })
+		won := 0
+		for _, status := range statuses {
+			if status == 201 {
+				won++
+			} else if status != 409 {
+				t.Errorf("%s: %v", name, statuses)
+			}
+		}
+		if won != 1 {
+			t.Errorf("%s: %v, want one 201", name, statuses)
+		}
+	}
+}
+
+// TestTheNamesOfAHostThatIsDownStayTaken: those of the registrar and those of another one, also after a restart of who
+// is asked.
+func TestTheNamesOfAHostThatIsDownStayTaken(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, address string) {
+		m := mailtest.NewMesh(t, address, another(t, address), another(t, address))
+		a, b, c := m.Start(0), m.Start(1), m.Start(2)
+		a.Register("amy", "acme")
+		bea := b.Register("bea", "acme")
+		a.Stop()
+		c.Stop()
+		c = m.Start(2)
+		wantTaken(t, "amy", b, c)
+		wantTaken(t, "bea", c)
+		if status, _ := tries(b, "new"); status != 201 {
+			t.Errorf("a name that nobody has, while the registrar is down: %d", status)
+		}
+		wantTaken(t, "new", c) // b is there and has it, though nobody has decided
+		// Mail to an agent of the host that is down waits, and arrives.
+		sent := bea.Send("amy@acme.signalbox.local", "Hello", "while you were away")
+		if sent.Status != mail.Queued || sent.RemoteHost != "host-a" {
+			t.Errorf("%+v", sent)
+		}
+		c.Stop()
+		a = m.Start(0)
+		testbed.Until(t, "the message", func() bool { return b.Shown(sent.ID).Status != mail.Queued })
+		if got := b.Shown(sent.ID); got.Status != mail.Acknowledged {
+			t.Errorf("%+v %s", got, b.Newest("message.failed").Body)
+		}
+		testbed.Until(t, "the claim", func() bool { return claimed(a, "new") })
+		a.WantClean()
+		b.WantClean()
+	})
+}
+
+// TestWhoWasSecondDuringASplitIsSuspended: two hosts register a name while they do not see the registrar; the first in
+// its ledger wins.
+func TestWhoWasSecondDuringASplitIsSuspended(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, address string) {
+		m := mailtest.NewMesh(t, address, another(t, address), another(t, address))
+		a, b := m.Start(0), m.Start(1)
+		bob, carl := b.Register("bob", "acme"), a.Register("carl", "acme")
+		a.Stop() // it is alone, and so is each of the others
+		first := b.Register("ann", "acme")
+		b.Stop()
+		c := m.Start(2)
+		second := c.Register("ann", "acme")
+		c.Stop()
+		a, b = m.Start(0), m.Start(1)
+		testbed.Until(t, "the first claim", func() bool { return claimed(a, "ann") })
+		c = m.Start(2)
+		second.Node, first.Node, bob.Node, carl.Node = c, b, b, a
+		testbed.Until(t, "the suspension", func() bool { return suspended(second) })
+		if suspended(first) {
+			t.Error("the first one is suspended too")
+		}
+		status, text := c.Call(second.APIKey, "GET /v1/messages/pending", "", nil)
+		if status != 403 || !strings.Contains(text, "host-b") {
+			t.Errorf("what it is told: %d %s", status, text)
+		}
+		if open, err := c.Alarms.List(t.Context(), false); err != nil || len(open) != 1 || open[0].Kind != "address_lost" {
+			t.Errorf("%+v %v", open, err)
+		}
+		// Mail to the name goes to who has it, from the host that had it too.
+		dora := c.Register("dora", "acme")
+		if sent := dora.Send(first.Address, "Hello", "to the first"); sent.Status != mail.Delivered || len(first.Inbox()) != 1 {
+			t.Errorf("%+v", sent)
+		}
+		if sent := first.Send(dora.Address, "Hello", "from the first"); sent.Status != mail.Delivered ||
+			dora.Mailbox()[0].Local.Security.Trust != mail.Verified {
+			t.Errorf("%+v %+v", sent, dora.Mailbox())
+		}
+		// An operator who resumes it cannot give it the name.
+		token, _ := c.Operator("ines")
+		c.Want(200, token, "POST /v1/agents/"+second.AgentID+"/unsuspend", "{}", nil)
+		testbed.Until(t, "the suspension again", func() bool { return suspended(second) })
+		a.WantClean()
+		b.WantClean()
+		c.WantClean()
+	})
+}
+
+func TestAgentsThatWereThereBeforeTheMeshAreClaimed(t *testing.T) {
+	t.Parallel()
+	first, second := storetest.SQLite(t), storetest.SQLite(t)
+	one, two := mailtest.Start(t, first), mailtest.Start(t, second)
+	one.Register("ann", "acme")
+	two.Register("ben", "acme")
+	twin := two.Register("ann", "acme")
+	one.Stop()
+	two.Stop()
+	m := mailtest.NewMesh(t, first, second)
+	one = m.Start(0)
+	testbed.Until(t, "its own claim", func() bool { return len(one.Entries("address.claimed")) == 1 })
+	two = m.Start(1)
+	twin.Node = two
+	testbed.Until(t, "the suspension", func() bool { return suspended(twin) })
+	testbed.Until(t, "the claim", func() bool { return claimed(one, "ben") })
+	one.WantClean()
+	two.WantClean()
+}
+
+// TestAnAgentThatAnOperatorAddsIsClaimed: it has no key, and another host may have its name.
+func TestAnAgentThatAnOperatorAddsIsClaimed(t *testing.T) {
+	t.Parallel()
+	m := mailtest.NewMesh(t, storetest.SQLite(t), storetest.SQLite(t))
+	a, b := m.Start(0), m.Start(1)
+	b.Agent("worker")
+	testbed.Until(t, "the claim", func() bool { return len(a.Entries("address.claimed")) == 1 })
+	private := ed25519.NewKeyFromSeed(make([]byte, 32))
+	body := mailtest.Registration("worker", "default", private, "")
+	a.Want(409, "", "POST /v1/register", body, nil)
+	token, _ := b.Operator("ines")
+	b.Want(200, token, "POST /v1/register", body, nil) // its first key is claimed too
+	testbed.Until(t, "the key", func() bool { return strings.Contains(string(a.Newest("address.claimed").Body), "SHA256:") })
+	a.WantClean()
+	b.WantClean()
+}

@@ -1,0 +1,73 @@
+package mail_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"signalbox/internal/mail"
+	"signalbox/internal/mail/mailtest"
+	"signalbox/internal/testbed"
+)
+
+// calledAt sets the webhook of an agent.
+func calledAt(a *mailtest.Agent, url string) {
+	a.T.Helper()
+	a.Want(200, a.APIKey, "PATCH /v1/agents/me", fmt.Sprintf(`{"delivery":{"webhook_url":%q}}`, url), nil)
+}
+
+// The wait is longer than the test may take: it ends because the try failed.
+func TestAWebhookThatAnswersHoldsNoSender(t *testing.T) {
+	t.Parallel()
+	eachPair(t, func(o *mail.Options) { o.WebhookWait = time.Hour }, func(t *testing.T, n *mailtest.Node, alice, bob *mailtest.Agent) {
+		hook := newReceiver(t, 403)
+		calledAt(bob, hook.URL)
+		wantNote(t, alice.Send(bob.Address, "refused", "m"), "status 403", "waits in the queue")
+		if sent := alice.Send(bob.Address, "taken", "m"); sent.Status != mail.Delivered || sent.Note != "" {
+			t.Errorf("%+v", sent)
+		}
+		hook.Close()
+		// It is refused, or breaks off on a connection that was open.
+		wantNote(t, alice.Send(bob.Address, "stopped", "m"), "the call failed")
+		// Calls are made in order: nobody makes this one before the other has ended.
+		wantNote(t, alice.Send(bob.Address, "behind it", "m"), "earlier messages")
+		if waiting := len(bob.Inbox()); waiting != 3 {
+			t.Errorf("%d messages wait", waiting)
+		}
+		carol := n.Register("carol", "acme")
+		if sent := alice.Send(carol.Address, "to another", "m"); sent.Status != mail.Queued || sent.Note != "" {
+			t.Errorf("%+v", sent)
+		}
+	})
+}
+
+func wantNote(t *testing.T, sent mail.Answer, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if sent.Status != mail.Queued || sent.Method != mail.ByWebhook || !strings.Contains(sent.Note, part) || sent.Error != "" {
+			t.Errorf("%+v, want a note with %q", sent, part)
+		}
+	}
+	if strings.Contains(sent.Note, "127.0.0.1") {
+		t.Errorf("the sender learns the recipient's address: %s", sent.Note)
+	}
+}
+
+func TestAWebhookThatHangsHoldsTheSenderForTheConfiguredTime(t *testing.T) {
+	t.Parallel()
+	eachPair(t, func(o *mail.Options) { o.WebhookWait = 30 * time.Millisecond }, func(t *testing.T, n *mailtest.Node, alice, bob *mailtest.Agent) {
+		end := make(chan struct{})
+		hook := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end }))
+		defer hook.Close()
+		defer close(end)
+		calledAt(bob, hook.URL)
+		if sent := alice.Send(bob.Address, "hangs", "m"); sent.Status != mail.Queued || sent.Note != "" {
+			t.Errorf("%+v", sent)
+		}
+		testbed.Until(t, "the try to time out", func() bool { return len(entries(n, "delivery.failed")) == 1 })
+		wantNote(t, alice.Send(bob.Address, "hung before", "m"), "earlier messages")
+	})
+}
