@@ -17,20 +17,20 @@ import (
 // a busy machine takes, and costs nothing: the wait ends when the thing happens.
 const Patience = 2 * time.Minute
 
-// Until waits until is reports true, and looks every few milliseconds. It fails the test
-// when Patience is over, and then prints the logs. Use it where the code under test gives
-// no signal to wait for.
+// Until waits until is reports true, and looks less often the longer it takes, since looks of
+// many tests keep a busy machine busy. It fails the test when Patience is over, and then prints
+// the logs. Use it where the code under test gives no signal to wait for.
 func Until(t testing.TB, what string, is func() bool, logs ...interface{ String() string }) {
 	t.Helper()
-	pause := time.Millisecond
-	for begun := time.Now(); !is(); pause = min(pause*3/2, 20*time.Millisecond) {
-		if time.Since(begun) > Patience {
+	for begun := time.Now(); !is(); {
+		waited := time.Since(begun)
+		if waited > Patience {
 			for _, l := range logs {
 				t.Log(l.String())
 			}
 			t.Fatalf("waited %v in vain for %s", Patience, what)
 		}
-		time.Sleep(pause)
+		time.Sleep(min(max(waited/10, time.Millisecond), 250*time.Millisecond))
 	}
 }
 
