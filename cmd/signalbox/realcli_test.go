@@ -58,7 +58,7 @@ func runLogged(t *testing.T, cmd *exec.Cmd) {
 func realClaude(t *testing.T, program string) (p *process, start func(model, work string, args ...string) *exec.Cmd) {
 	t.Helper()
 	command, dir, home := npmProgram(t, program), t.TempDir(), t.TempDir()
-	configure(t, dir, "runs: {claude: {command: "+command+"}}\n")
+	configure(t, dir, "runs: {start_timeout: 10m, claude: {command: "+command+"}}\n")
 	p = up(t, dir)
 	mustRun(t, dir, "policy", "apply", writeFile(t, hookPolicy))
 	return p, func(model, work string, args ...string) *exec.Cmd {
@@ -167,7 +167,7 @@ func TestRealCLIsTakeOurFlags(t *testing.T) {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
 			command, dir := npmProgram(t, engine), t.TempDir()
-			configure(t, dir, "runs: {"+engine+": {command: "+command+"}}\n")
+			configure(t, dir, "runs: {start_timeout: 10m, "+engine+": {command: "+command+"}}\n")
 			up(t, dir)
 			for want, args := range c.wants {
 				cmd := exec.CommandContext(t.Context(), binary,
@@ -213,7 +213,7 @@ func TestTheRealCodexStopsWithinOneCallOfItsBudget(t *testing.T) {
 	t.Parallel()
 	command, dir := npmProgram(t, "codex"), t.TempDir()
 	m := startMetered(t, math.MaxInt)
-	configure(t, dir, "runs: {codex: {command: "+command+", dangerously_allow_all: true}}\n"+
+	configure(t, dir, "runs: {start_timeout: 10m, codex: {command: "+command+", dangerously_allow_all: true}}\n"+
 		"proxy: {openai: {upstream: "+m.url+"}}\n")
 	p := up(t, dir)
 	start := func(env string, args ...string) (int, string) {
@@ -368,7 +368,9 @@ func TestRealCLIsAreCountedAsTheirProvidersCount(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			configure(t, dir, fmt.Sprintf("runs: {%s: {command: %s, dangerously_allow_all: %v}}\n", engine, command, c.allow))
+			// A busy machine may take minutes to start a CLI.
+			configure(t, dir, fmt.Sprintf("runs: {start_timeout: 10m, %s: {command: %s, dangerously_allow_all: %v}}\n",
+				engine, command, c.allow))
 			p := up(t, dir)
 			for i := range 4 {
 				before, args := len(m.calls), []string{"run", engine, "--data", dir, "--cwd", work, "--model", c.model}
@@ -419,7 +421,7 @@ func TestTheRealClaudeCodeStopsWithinOneCallOfItsBudget(t *testing.T) {
 func TestTheRealClaudeCodeBehindTheProxyIsCountedOnce(t *testing.T) {
 	t.Parallel()
 	command, dir, m := npmProgram(t, "signalbox-test-newest/claude"), t.TempDir(), startMetered(t, 1)
-	configure(t, dir, "runs: {claude: {command: "+command+"}}\nproxy: {anthropic: {upstream: "+m.url+"}}\n")
+	configure(t, dir, "runs: {start_timeout: 10m, claude: {command: "+command+"}}\nproxy: {anthropic: {upstream: "+m.url+"}}\n")
 	p := up(t, dir)
 	var added struct{ Keys struct{ Signal string } }
 	if err := json.Unmarshal([]byte(mustRun(t, dir, "agents", "add", "coder", "--json")), &added); err != nil || added.Keys.Signal == "" {

@@ -67,7 +67,7 @@ func TestA3SCodeIsToldAllowOrBlock(t *testing.T) {
 			"git push":           `"command":"git push --dry-run"`,
 			"broken":             "rule",
 		} {
-			a := n.ask(c, "pre_action", how, a3sCall(command))
+			a := n.askInTime(c, "pre_action", how, a3sCall(command))
 			reason, _ := a.Result["reason"].(string)
 			if a.Error != nil || (want == "") != (a.Result["decision"] == "allow") ||
 				want != "" && (a.Result["decision"] != "block" || !strings.Contains(reason, want)) {
@@ -94,14 +94,14 @@ func TestA3SCodeIsToldAllowOrBlock(t *testing.T) {
 		"idle":         {map[string]any{"idle_duration_ms": 1, "idle_reason": "r"}, "allow"},
 		"pre_prompt":   {map[string]any{"prompt": "rude", "message_count": 1}, "modify"}, // which it takes
 	} {
-		if a := n.ask(told, typ, "s1", c.payload); a.Error != nil || a.Result["decision"] != c.want {
+		if a := n.askInTime(told, typ, "s1", c.payload); a.Error != nil || a.Result["decision"] != c.want {
 			t.Errorf("%s: %+v", typ, a)
 		}
 	}
 	// Another client hears the words of the protocol.
 	plain := n.harness.NewConn(harness.TransportHTTP, byOther)
 	for command, want := range map[string]string{"busy": "defer", "git push": "modify"} {
-		if a := n.ask(plain, "pre_action", "s1", bash(command)); a.Result["decision"] != want {
+		if a := n.askInTime(plain, "pre_action", "s1", bash(command)); a.Result["decision"] != want {
 			t.Errorf("%s: %+v", command, a)
 		}
 	}

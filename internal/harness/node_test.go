@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 
 	"signalbox/internal/harness"
@@ -82,6 +83,20 @@ type answer struct {
 func (n *node) ask(c *harness.Conn, typ, session string, payload any) answer {
 	n.T.Helper()
 	return n.read(n.harness.Handle(context.Background(), c, event("r1", typ, session, payload)).JSON)
+}
+
+// askInTime asks until the answer is not that the machine had no time for one: for tests with a short Timeout.
+func (n *node) askInTime(c *harness.Conn, typ, session string, payload any) (a answer) {
+	n.T.Helper()
+	testbed.Until(n.T, "an answer in time", func() bool {
+		a = n.ask(c, typ, session, payload)
+		reason, _ := a.Result["reason"].(string)
+		if a.Error != nil {
+			reason = a.Error.Message
+		}
+		return !strings.Contains(reason, "deadline exceeded") && !strings.Contains(reason, "in time")
+	})
+	return a
 }
 
 func (n *node) read(text []byte) (a answer) {

@@ -94,7 +94,7 @@ func start(t testing.TB, address, at string, perAgent *int64, options ...func(*m
 		Roster: func(r *roster.Options) { r.Provider, r.PerAgent = o.Domains.Own, perAgent },
 		Outbox: func(d *deliver.Options) {
 			// Failed calls are repeated within milliseconds.
-			d.Timeout, d.Lease, d.Pauses = time.Second, 2*time.Second, []time.Duration{time.Millisecond}
+			d.Timeout, d.Lease, d.Pauses = 10*time.Second, 20*time.Second, []time.Duration{time.Millisecond}
 		},
 	})}
 	blobs, err := blob.Open(n.Blobs)
