@@ -21,12 +21,12 @@ build: ## Build bin/signalbox
 # The two packages that take longest begin first, and a third runs beside them: tests wait more than they compute.
 test: ## Run every test, on SQLite and on a PostgreSQL that is installed and started for it
 	@scripts/test-tools
-	@scripts/in-memory scripts/with-postgres go run $(FLAGS) ./scripts/progress $(FLAGS) -timeout 30m -p 3 -parallel 3 \
+	@scripts/in-memory scripts/with-postgres go run $(FLAGS) ./scripts/progress $(FLAGS) -timeout 80m -p 3 -parallel 3 \
 		./internal/server ./cmd/signalbox ./...
 
 race: ## Run every test with the race detector; takes a C compiler
 	@scripts/test-tools
-	@scripts/in-memory scripts/with-postgres go run ./scripts/progress -race -timeout 60m ./...
+	@scripts/in-memory scripts/with-postgres go run ./scripts/progress -race -timeout 80m ./...
 
 bench: ## Measure what the budgets name and print a table with ratios
 	@scripts/with-postgres scripts/bench
