@@ -435,7 +435,7 @@ func TestCallsAtOnceDoNotPassTheBudgetOfAHandoffTogether(t *testing.T) {
 func TestWhatWasUsedOfAHandoffDoesNotOverflow(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := start(t, address, t.TempDir())
-		n.apply(`  - {name: r, on: [action], when: 'recent.tokens("day") >= 5', then: block}` + "\n")
+		n.apply(`  - {name: r, on: [action], when: 'recent.tokens("1h") >= 5', then: block}` + "\n")
 		x := agent("x")
 		n.Must(n.Ledger.Write(t.Context(), func(tx *ledger.Tx) error {
 			for range 10_000 { // 1e19 tokens, which is more than an int64 holds
@@ -448,7 +448,7 @@ func TestWhatWasUsedOfAHandoffDoesNotOverflow(t *testing.T) {
 		}))
 		testbed.Until(t, "it was counted", func() bool {
 			d := n.book.Decide(t.Context(), x, policy.Event{Point: policy.OnAction})
-			return d.Rule == "r" && seen(d, "tokens", "day") == 1e19
+			return d.Rule == "r" && seen(d, "tokens", "1h") == 1e19
 		})
 	})
 }
