@@ -455,9 +455,7 @@ func TestAGateOfAHookShowsWhatLedToIt(t *testing.T) {
 			t.Fatalf("git %v: %v %s", args, err, out)
 		}
 	}
-	if err := os.MkdirAll(filepath.Join(folder, "web"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Folder(t, filepath.Join(folder, "web"))
 	const run = "run_01jt4k9q2m8x3v7b5n6c0d1e2f"
 	for _, c := range []struct{ tool, prompt, step, folder, branch string }{
 		{"claude-code", "claude-prompt.json", "claude-pre.json", folder + "/web", "prices"},

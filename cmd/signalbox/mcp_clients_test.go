@@ -315,12 +315,8 @@ var everyStep = func() []step {
 // TestEverySDKUsesEveryTool plays the same steps with the official SDKs.
 func TestEverySDKUsesEveryTool(t *testing.T) {
 	t.Parallel()
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	modules := filepath.Join(cache, "signalbox-test-mcp")
-	python := filepath.Join(cache, "signalbox-test-mcp-python", "bin", "python3")
+	modules := testbed.Cache(t, "signalbox-test-mcp")
+	python := testbed.Cache(t, "signalbox-test-mcp-python", "bin", "python3")
 	scoped := modules + "/node_modules/@modelcontextprotocol/"
 	for name, c := range map[string]struct {
 		installed string

@@ -54,9 +54,6 @@ type process struct {
 // configure writes the configuration of the server in a data folder, which need not exist yet.
 func configure(t testing.TB, dir, text string) {
 	t.Helper()
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
 	testbed.Write(t, filepath.Join(dir, "signalbox.yaml"), text)
 }
 

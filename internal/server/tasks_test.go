@@ -212,9 +212,7 @@ func TestAClaimAboutCommitsIsShown(t *testing.T) {
 		ann.sees("/ui/tasks/default/T-2026-045", "read with every message and twice a minute", "failed",
 			"There is no commit a3f8d21")
 		git("checkout", "-q", "-b", "feature/timer")
-		if err := os.WriteFile(filepath.Join(repo, "a.go"), []byte("one\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Write(t, filepath.Join(repo, "a.go"), "one\n")
 		git("add", ".")
 		git("commit", "-q", "-m", "two")
 		send(202, executor, taskResult, "T-2026-045", "", git("rev-parse", "HEAD"))
@@ -426,8 +424,8 @@ func TestTheMirrorFollowsTheTasks(t *testing.T) {
 		t.Fatalf("%d %s", status, answer)
 	}
 	testbed.Until(t, "the task in the mirror", func() bool {
-		text, err := os.ReadFile(filepath.Join(dir, "default", "T-2026-044.json"))
-		return err == nil && strings.Contains(string(text), `"task_status": "dispatched"`)
+		text := testbed.ReadAny(filepath.Join(dir, "default", "T-2026-044.json"))
+		return strings.Contains(text, `"task_status": "dispatched"`)
 	})
 }
 

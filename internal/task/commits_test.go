@@ -109,7 +109,6 @@ func (j *job) resume(status string) {
 func put(t *testing.T, text string, path ...string) {
 	t.Helper()
 	name := filepath.Join(path...)
-	_ = os.MkdirAll(filepath.Dir(name), 0o755)
 	_ = os.Remove(name)
 	testbed.Write(t, name, text)
 }

@@ -57,9 +57,7 @@ func TestGitReadsNothingOutsideOfTheRepository(t *testing.T) {
 	want("its own commit", commits["work"], commits["work"])
 	objects, theirs := filepath.Join(work, ".git", "objects"), filepath.Join(root, "secret", ".git", "objects")
 	borrow := filepath.Join(objects, "info", "alternates")
-	if err := os.WriteFile(borrow, []byte(theirs+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Write(t, borrow, theirs+"\n")
 	if got := run(work, "cat-file", "-t", commits["secret"]); got != "commit" {
 		t.Fatalf("git alone does not find it: %s", got)
 	}
