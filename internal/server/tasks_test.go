@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -176,13 +175,7 @@ func TestAClaimAboutCommitsIsShown(t *testing.T) {
 		}
 		git := func(args ...string) string {
 			t.Helper()
-			as := []string{"-C", repo, "-c", "user.name=kay", "-c", "user.email=kay@x"}
-			cmd := exec.CommandContext(t.Context(), "git", append(as, args...)...)
-			out, err := cmd.CombinedOutput()
-			if err != nil {
-				t.Fatalf("git %v: %v %s", args, err, out)
-			}
-			return strings.TrimSpace(string(out))
+			return testbed.Git(t, repo, args...)
 		}
 		git("init", "-q", "-b", "main")
 		git("commit", "-q", "--allow-empty", "-m", "one")
@@ -216,8 +209,8 @@ func TestAClaimAboutCommitsIsShown(t *testing.T) {
 		git("add", ".")
 		git("commit", "-q", "-m", "two")
 		send(202, executor, taskResult, "T-2026-045", "", git("rev-parse", "HEAD"))
-		ann.sees("/ui/tasks/default/T-2026-045", "verified", "kay &lt;kay@x&gt;")
-		if c := shown("T-2026-045").Subtasks["T-2026-045-S1"].Claim; c.Outcome != amp.Verified || c.Author != "kay <kay@x>" {
+		ann.sees("/ui/tasks/default/T-2026-045", "verified", "Kay &lt;kay@example.com&gt;")
+		if c := shown("T-2026-045").Subtasks["T-2026-045-S1"].Claim; c.Outcome != amp.Verified || c.Author != "Kay <kay@example.com>" {
 			t.Errorf("%+v", c)
 		}
 		b.wantRebuilt(10)

@@ -283,9 +283,9 @@ func TestFalseClaimsAreRefused(t *testing.T) {
 		})
 	}
 	j.git("branch", "-D", "-q", hash[:12])
-	s.want("reported", amp.InMessage, claim("commit_hash", hash, "x_author", "a <a@example.com>"))
+	s.want("reported", amp.InMessage, claim("commit_hash", hash, "x_author", "Kay <kay@example.com>"))
 	got := j.task().Subtasks[0].Claim
-	if got.Outcome != amp.Verified || got.Commit != hash || got.Author != "a <a@example.com>" || got.Commits != 2 ||
+	if got.Outcome != amp.Verified || got.Commit != hash || got.Author != "Kay <kay@example.com>" || got.Commits != 2 ||
 		got.Files != 2 || got.Added != 2 || len(got.Checks) != 5 {
 		t.Errorf("the claim is %+v", got)
 	}
