@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"signalbox/internal/address"
 	"signalbox/internal/alarm"
@@ -285,7 +284,7 @@ func (w *Web) serveAction(out http.ResponseWriter, r *http.Request, a *Action) {
 func clean(form url.Values) error {
 	for name, values := range form {
 		for _, v := range values {
-			if !utf8.ValidString(v) || strings.ContainsRune(v, 0) {
+			if !wire.Storable(v) {
 				return fault.New(fault.InvalidPayload, "The field %.80q contains a NUL or broken UTF-8.", name).About(name)
 			}
 		}
