@@ -269,7 +269,7 @@ func TestFalseClaimsAreRefused(t *testing.T) {
 		"not all of it":        {amp.CommitNotOnBranch, "branch", claim("commit_hash", old)},
 		"a branch like a hash": {amp.CommitUnknown, "object", claim("commit_hash", hash[:12])},
 		"no commit at all":     {amp.CommitUnknown, "object", claim("commit_hash", nil)},
-		"another author":       {amp.CommitUnknown, "author", claim("commit_hash", hash, "x_author", "kay@example.com")},
+		"another author":       {amp.CommitUnknown, "author", claim("commit_hash", hash, "x_author", "ines@example.com")},
 		"no author's name":     {amp.CommitUnknown, "author", claim("commit_hash", hash, "x_author", 7)},
 	} {
 		t.Run(name, func(t *testing.T) {
