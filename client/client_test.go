@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -145,9 +143,7 @@ func TestASignalThatMeetsARestartIsSentAgain(t *testing.T) {
 }
 
 func TestWithoutAServerThereIsNoApproval(t *testing.T) {
-	gone := httptest.NewServer(http.NotFoundHandler())
-	gone.Close()
-	c, err := client.New(gone.URL, "rs-amp-key", client.WithAgent("writer"), client.WithPatience(200*time.Millisecond))
+	c, err := client.New("http://"+testbed.FreeAddress(t), "rs-amp-key", client.WithAgent("writer"), client.WithPatience(200*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,9 +224,8 @@ func TestOnlyAClearAnswerLetsARunGoOn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := httptest.NewServer(answer(200, body))
-			defer s.Close()
-			c, err := client.New(s.URL, "rs-amp-key", client.WithAgent("writer"), client.WithPatience(100*time.Millisecond))
+			s := testbed.ServeHTTP(t, answer(200, body))
+			c, err := client.New(s, "rs-amp-key", client.WithAgent("writer"), client.WithPatience(100*time.Millisecond))
 			if err != nil {
 				t.Fatal(err)
 			}

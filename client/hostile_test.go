@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -85,12 +84,11 @@ var onlyWhileWaiting = map[string]http.HandlerFunc{
 func TestNothingButAnApprovalIsAnApproval(t *testing.T) {
 	try := func(t *testing.T, h http.Handler) {
 		t.Helper()
-		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := testbed.ServeHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body) // only then is it noticed that the client has gone
 			h.ServeHTTP(w, r)
 		}))
-		defer s.Close()
-		c, err := client.New(s.URL, "rs-amp-key", client.WithAgent("writer"), client.WithTimeout(60*time.Millisecond),
+		c, err := client.New(s, "rs-amp-key", client.WithAgent("writer"), client.WithTimeout(60*time.Millisecond),
 			client.WithPatience(250*time.Millisecond))
 		if err != nil {
 			t.Fatal(err)
@@ -123,7 +121,7 @@ func TestNothingButAnApprovalIsAnApproval(t *testing.T) {
 func TestWhatFailsForAWhileIsTriedAgainWithTheSameBytes(t *testing.T) {
 	var attempts atomic.Int32
 	var first string
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := testbed.ServeHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var text strings.Builder
 		_, _ = fmt.Fprint(&text, r.URL.Path, " ")
 		buffer := make([]byte, 4096)
@@ -144,8 +142,7 @@ func TestWhatFailsForAWhileIsTriedAgainWithTheSameBytes(t *testing.T) {
 			answer(200, `{"status":"approved","gate_id":null,"message":"No gate required"}`)(w, r)
 		}
 	}))
-	defer s.Close()
-	c, err := client.New(s.URL, "rs-amp-key", client.WithAgent("writer"))
+	c, err := client.New(s, "rs-amp-key", client.WithAgent("writer"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,23 +154,21 @@ func TestWhatFailsForAWhileIsTriedAgainWithTheSameBytes(t *testing.T) {
 
 func TestTheKeyIsNotSentOn(t *testing.T) {
 	var seen atomic.Bool
-	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	elsewhere := testbed.ServeHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		seen.Store(true)
 		answer(200, `{"status":"approved","gate_id":null,"message":""}`)(w, r)
 	}))
-	defer elsewhere.Close()
 	for _, status := range []int{301, 302, 307, 308} {
-		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			http.Redirect(w, r, elsewhere.URL+r.URL.Path, status)
+		s := testbed.ServeHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, elsewhere+r.URL.Path, status)
 		}))
-		c, err := client.New(s.URL, "rs-amp-key", client.WithAgent("writer"))
+		c, err := client.New(s, "rs-amp-key", client.WithAgent("writer"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := c.Gate(testbed.Context(t), payload("run-1")); err == nil || !strings.Contains(err.Error(), "redirects to") {
 			t.Errorf("%d: %v", status, err)
 		}
-		s.Close()
 	}
 	if seen.Load() {
 		t.Error("the other server was called")
@@ -185,9 +180,8 @@ func TestAnAnswerIsReadAsEveryReaderOfOursReadsIt(t *testing.T) {
 	for _, a := range wiretest.Answers(words) {
 		t.Run(a.Name, func(t *testing.T) {
 			t.Parallel()
-			s := httptest.NewServer(answer(200, a.Text))
-			defer s.Close()
-			c, err := client.New(s.URL, "rs-amp-key", client.WithAgent("writer"), client.WithPatience(100*time.Millisecond))
+			s := testbed.ServeHTTP(t, answer(200, a.Text))
+			c, err := client.New(s, "rs-amp-key", client.WithAgent("writer"), client.WithPatience(100*time.Millisecond))
 			if err != nil {
 				t.Fatal(err)
 			}

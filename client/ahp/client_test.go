@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -96,7 +95,7 @@ func (s *says) onStream(t *testing.T) string {
 // onHTTP serves it as POSTs.
 func (s *says) onHTTP(t *testing.T) string {
 	t.Helper()
-	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return testbed.ServeHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		text := s.reply(body)
 		if text == nil {
@@ -110,8 +109,6 @@ func (s *says) onHTTP(t *testing.T) string {
 		}
 		_, _ = w.Write(text)
 	}))
-	t.Cleanup(h.Close)
-	return h.URL
 }
 
 func open(t *testing.T, target string, timeout time.Duration) *ahp.Client {

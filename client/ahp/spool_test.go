@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -190,7 +189,7 @@ func TestASpoolThatCannotBeWrittenAllowsNothing(t *testing.T) {
 func TestWhatTheHarnessHasSaidIsNotOverruledByTheSpool(t *testing.T) {
 	s, _ := spoolOf(t, "Read")
 	answers := []string{`"result":{"decision":"defer","retry_after_ms":1,"reason":"a person decides"}`, "503"}
-	harness := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	harness := testbed.ServeHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var in struct{ ID, Method string }
 		_ = json.NewDecoder(r.Body).Decode(&in) // it is ours
 		answer := `"result":{"protocol_version":"2.4","harness_info":{"name":"n","version":"1","capabilities":[]}}`
@@ -204,8 +203,7 @@ func TestWhatTheHarnessHasSaidIsNotOverruledByTheSpool(t *testing.T) {
 		}
 		_, _ = fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%q,%s}`, in.ID, answer)
 	}))
-	defer harness.Close()
-	c, err := Dial(t.Context(), harness.URL, WithSpool(s))
+	c, err := Dial(t.Context(), harness, WithSpool(s))
 	if err != nil {
 		t.Fatal(err)
 	}

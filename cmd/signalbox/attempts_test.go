@@ -50,9 +50,7 @@ func startCLI(t *testing.T) *agentCLI {
 	data := filepath.Join(root, "signalbox-data")
 	configure(t, data, "harness:\n  timeout: 500ms\n")
 	a := &agentCLI{t: t, p: up(t, data), project: filepath.Join(root, "app")}
-	if err := os.MkdirAll(a.project, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Folder(t, a.project)
 	a.person(0, "hook", "install", "claude-code", "--project", "--data", data)
 	a.begin()
 	if got := a.does("ask", "git push origin main"); got.Verdict != "deny" {
@@ -155,8 +153,7 @@ func (a *agentCLI) state() string {
 	for _, file := range []string{
 		filepath.Join(a.project, ".claude", "settings.json"), filepath.Join(a.p.dir, "signalbox.yaml"),
 	} {
-		text, _ := os.ReadFile(file)
-		fmt.Fprintf(&all, "%s\n", text)
+		fmt.Fprintln(&all, testbed.ReadAny(file))
 	}
 	return all.String()
 }
@@ -375,7 +372,7 @@ func TestTwentyAttemptsToDecideAreRefused(t *testing.T) {
 	testbed.Write(t, filepath.Join(a.project, "over"), "")
 	late := filepath.Join(a.project, "late")
 	testbed.Until(t, "the attempt after the session", func() bool { _, err := os.Stat(late); return err == nil })
-	if text, _ := os.ReadFile(late); !strings.Contains(string(text), "does not decide about itself") {
+	if text := testbed.ReadAny(late); !strings.Contains(text, "does not decide about itself") {
 		t.Errorf("after its session: %s", text)
 	}
 	if after := a.state(); after != before {
@@ -384,8 +381,7 @@ func TestTwentyAttemptsToDecideAreRefused(t *testing.T) {
 	beside := filepath.Dir(a.project)
 	testbed.Write(t, filepath.Join(beside, "go"), a.gate)
 	testbed.Until(t, "the person to approve in the shell that has started the CLI", func() bool {
-		text, _ := os.ReadFile(filepath.Join(beside, "approved"))
-		return strings.Contains(string(text), "exit 0")
+		return strings.Contains(testbed.ReadAny(filepath.Join(beside, "approved")), "exit 0")
 	}, a.p.log)
 }
 
@@ -580,8 +576,8 @@ func TestARealCLIDoesNotDecide(t *testing.T) {
 			told := m.say(cli.call(action{
 				does: facts.Shell, command: binary + " agents add eve --data " + dir + " >answer 2>&1; true",
 			}))
-			answer, _ := os.ReadFile(filepath.Join(s.root, "app", "answer"))
-			if !strings.Contains(string(answer), "does not decide about itself") {
+			answer := testbed.ReadAny(filepath.Join(s.root, "app", "answer"))
+			if !strings.Contains(answer, "does not decide about itself") {
 				t.Errorf("%s; the model was told %s\n%s", answer, told, out)
 			}
 			if status, found, _ := p.call("GET", "/ops/agents/eve", ""); status != 404 {

@@ -83,11 +83,7 @@ func (f *fleet) work(agent int) {
 func (f *fleet) said(word string) map[[2]string][2]string {
 	f.t.Helper()
 	all := map[[2]string][2]string{}
-	text, err := os.ReadFile(filepath.Join(f.dir, "log"))
-	if err != nil && !os.IsNotExist(err) {
-		f.t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(testbed.ReadAny(filepath.Join(f.dir, "log"))) {
 		part := strings.SplitN(strings.TrimSpace(line), " ", 5)
 		if len(part) < 4 || part[0] != word {
 			continue

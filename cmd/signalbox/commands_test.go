@@ -162,9 +162,7 @@ func newWorld(t *testing.T, data string) *world {
 	}
 	agent := filepath.Join(w.dir, "bin")
 	for _, folder := range []string{agent, filepath.Join(w.dir, "repo")} {
-		if err := os.MkdirAll(folder, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Folder(t, folder)
 	}
 	for _, name := range []string{"signalbox", "claude", "amp", "codex", "gemini"} {
 		target := binary
@@ -197,11 +195,8 @@ func (w *world) find() *strings.Replacer {
 		w.t.Fatal(err)
 	}
 	var dispatch struct{ Payload json.RawMessage }
-	text, err := os.ReadFile(filepath.Join(vectors, "valid", "v01-dispatch-required-only.json"))
-	if err == nil {
-		err = json.Unmarshal(text, &dispatch)
-	}
-	if err != nil {
+	text := testbed.Read(w.t, filepath.Join(vectors, "valid", "v01-dispatch-required-only.json"))
+	if err := json.Unmarshal(text, &dispatch); err != nil {
 		w.t.Fatal(err)
 	}
 	for name, text := range map[string]string{

@@ -4,11 +4,9 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
 	"regexp"
 	"slices"
 	"strconv"
@@ -54,7 +52,7 @@ rules:
 // mixtureProvider stands in for a provider. What a call takes is in its request.
 func mixtureProvider(t *testing.T) string {
 	t.Helper()
-	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return testbed.ServeHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var in struct {
 			Model     string
 			MaxTokens int64 `json:"max_tokens"`
@@ -68,31 +66,16 @@ func mixtureProvider(t *testing.T) string {
 		_, _ = fmt.Fprintf(w, `{"id":"msg_1","type":"message","role":"assistant","model":%q,`+
 			`"content":[{"type":"text","text":"ok"}],"usage":{"input_tokens":%s,"output_tokens":%d}}`, in.Model, in.Messages[0].Content, in.MaxTokens)
 	}))
-	t.Cleanup(provider.Close)
-	return provider.URL
 }
 
 // send sends something as an agent.
 func (m *mixture) send(key, path, body string) (int, string) {
 	m.t.Helper()
-	req, err := http.NewRequestWithContext(m.t.Context(), http.MethodPost, m.p.url+path, strings.NewReader(body))
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	req.Header = http.Header{
-		"Authorization": {"Bearer " + key}, "X-Api-Key": {key}, "Content-Type": {"application/json"},
-		"Anthropic-Version": {"2023-06-01"},
-	}
-	res, err := web.Do(req)
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	return res.StatusCode, string(text)
+	status, answer, _ := testbed.Call(m.t, web, http.MethodPost, m.p.url+path, body, map[string]string{
+		"Authorization": "Bearer " + key, "X-Api-Key": key, "Content-Type": "application/json",
+		"Anthropic-Version": "2023-06-01",
+	})
+	return status, answer
 }
 
 // operator makes a call that has to succeed.

@@ -4,10 +4,7 @@ import (
 	"context"
 	"fmt"
 	"html"
-	"io"
 	"net/http"
-	"net/http/cookiejar"
-	"net/url"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -79,37 +76,16 @@ func (p *process) wantStory(t *testing.T) {
 // lead to: none may be empty.
 func (p *process) wantPages(t *testing.T) {
 	t.Helper()
-	jar, _ := cookiejar.New(nil)
-	browser := &http.Client{Jar: jar, Timeout: testbed.Patience}
-	fetch := func(req *http.Request, err error) string {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		res, err := browser.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = res.Body.Close() }()
-		text, _ := io.ReadAll(res.Body)
-		if res.StatusCode != http.StatusOK {
-			t.Errorf("%s: %d", req.URL, res.StatusCode)
-		}
-		return string(text)
-	}
-	code := regexp.MustCompile(`code=([A-Z0-9]+)`).FindStringSubmatch(mustRun(t, p.dir, "login"))
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+"/ui/login/code",
-		strings.NewReader(url.Values{"code": {code[1]}}.Encode()))
-	if err == nil {
-		req.Header = http.Header{"Content-Type": {"application/x-www-form-urlencoded"}, "Sec-Fetch-Site": {"same-origin"}}
-	}
-	inbox := fetch(req, err)
+	b := p.signIn(t)
 	link := regexp.MustCompile(`href="(/ui/[^"#?]+)"`)
 	var seen []string
-	for _, found := range link.FindAllStringSubmatch(inbox, -1) {
+	for _, found := range link.FindAllStringSubmatch(b.first, -1) {
 		if path := found[1]; !slices.Contains(seen, path) && !strings.HasPrefix(path, "/ui/static") {
 			seen = append(seen, path)
-			page := fetch(http.NewRequestWithContext(t.Context(), http.MethodGet, p.url+html.UnescapeString(path), nil))
+			status, page := b.open(p.url + html.UnescapeString(path))
+			if status != http.StatusOK {
+				t.Errorf("%s: %d", path, status)
+			}
 			// Nobody is told, which only an operator can change; nothing is wrong; and no agent hands work on.
 			if strings.Contains(page, `class="empty"`) && path != "/ui/settings" && path != "/ui/alarms" &&
 				path != "/ui/handoffs" {

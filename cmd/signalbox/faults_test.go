@@ -132,10 +132,7 @@ func TestAServerThatCannotStartSaysWhatToDo(t *testing.T) {
 	})
 	t.Run("a file that is no database", func(t *testing.T) {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "signalbox.db"), []byte(strings.Repeat("not a database ", 100)),
-			0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Write(t, filepath.Join(dir, "signalbox.db"), strings.Repeat("not a database ", 100))
 		wantRefusal(t, dir, 1, []string{"damaged or is not a Signalbox database"}, "up", "--listen", "127.0.0.1:0")
 	})
 	t.Run("a database of a newer version", func(t *testing.T) {

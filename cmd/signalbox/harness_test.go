@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -38,10 +37,7 @@ func TestTheStdioHarnessPassesEveryCase(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The agent that starts the pipe is another process than this test, which has started the server.
-	agent := filepath.Join(t.TempDir(), "agent")
-	if err := os.WriteFile(agent, []byte("#!/bin/sh\n"+binary+" harness stdio --data "+p.dir+"\nexit $?\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	agent := testbed.Script(t, filepath.Join(t.TempDir(), "agent"), binary+" harness stdio --data "+p.dir+"\nexit $?\n")
 	kit := conform.HarnessKit{Target: agent}
 	report, err := kit.Run(t.Context(), suite)
 	if err != nil {

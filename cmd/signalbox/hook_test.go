@@ -446,18 +446,10 @@ func TestAGateOfAHookShowsWhatLedToIt(t *testing.T) {
 	t.Parallel()
 	p := hooked(t, "3s")
 	folder := filepath.Join(t.TempDir(), "shop")
-	for _, args := range [][]string{
-		{"init", "-q", "-b", "prices", folder},
-		{"-C", folder, "-c", "user.name=a", "-c", "user.email=a@b.example", "commit", "-q", "--allow-empty", "-m", "first"},
-		{"-C", folder, "worktree", "add", "-q", "-b", "hotfix", folder + "-hotfix"},
-	} {
-		if out, err := exec.CommandContext(t.Context(), "git", args...).CombinedOutput(); err != nil {
-			t.Fatalf("git %v: %v %s", args, err, out)
-		}
-	}
-	if err := os.MkdirAll(filepath.Join(folder, "web"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Folder(t, filepath.Join(folder, "web"))
+	testbed.Git(t, folder, "init", "-q", "-b", "prices")
+	testbed.Git(t, folder, "commit", "-q", "--allow-empty", "-m", "first")
+	testbed.Git(t, folder, "worktree", "add", "-q", "-b", "hotfix", folder+"-hotfix")
 	const run = "run_01jt4k9q2m8x3v7b5n6c0d1e2f"
 	for _, c := range []struct{ tool, prompt, step, folder, branch string }{
 		{"claude-code", "claude-prompt.json", "claude-pre.json", folder + "/web", "prices"},

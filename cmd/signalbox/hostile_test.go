@@ -13,7 +13,6 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -60,20 +59,8 @@ func post(t *testing.T, address, body string, header map[string]string) (status 
 	if put, is := strings.CutPrefix(address, "PUT "); is {
 		method, address = http.MethodPut, put
 	}
-	req, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, value := range header {
-		req.Header.Set(name, value)
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	said, _ := io.ReadAll(res.Body)
-	return res.StatusCode, string(said)
+	status, answer, _ = testbed.Call(t, http.DefaultClient, method, address, body, header)
+	return status, answer
 }
 
 // letter makes the members of a message, signed unless it says otherwise. file has what its attachments refer to.

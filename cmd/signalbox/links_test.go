@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/cookiejar"
-	"net/http/httptest"
 	"net/url"
 	"path/filepath"
 	"regexp"
@@ -24,50 +23,33 @@ import (
 
 // browser is a person who has signed in.
 type browser struct {
-	t    *testing.T
-	base string
+	t     *testing.T
+	base  string
+	first string // the page that signing in leads to
 	*http.Client
 }
 
 func (p *process) signIn(t *testing.T) *browser {
 	t.Helper()
 	jar, _ := cookiejar.New(nil) // never fails
-	b := &browser{t, p.url, &http.Client{Jar: jar, Timeout: time.Minute}}
+	b := &browser{t: t, base: p.url, Client: &http.Client{Jar: jar, Timeout: time.Minute}}
 	code := regexp.MustCompile(`code=([A-Z0-9]+)`).FindStringSubmatch(mustRun(t, p.dir, "login"))
-	form := strings.NewReader(url.Values{"code": {code[1]}}.Encode())
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+address.Login.Of("code"), form)
-	if err != nil {
-		t.Fatal(err)
+	form := url.Values{"code": {code[1]}}.Encode()
+	status, page, _ := testbed.Call(t, b.Client, http.MethodPost, p.url+address.Login.Of("code"), form, map[string]string{
+		"Content-Type": "application/x-www-form-urlencoded", "Sec-Fetch-Site": "same-origin",
+	})
+	if status != http.StatusOK {
+		t.Fatalf("the code does not sign in: %d %s", status, page)
 	}
-	req.Header = http.Header{"Content-Type": {"application/x-www-form-urlencoded"}, "Sec-Fetch-Site": {"same-origin"}}
-	res, err := b.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	if res.StatusCode != http.StatusOK {
-		t.Fatalf("the code does not sign in: %s", res.Status)
-	}
+	b.first = page
 	return b
 }
 
 // open opens a page of ours.
 func (b *browser) open(link string) (status int, page string) {
 	b.t.Helper()
-	req, err := http.NewRequestWithContext(b.t.Context(), http.MethodGet, link, nil)
-	if err != nil {
-		b.t.Fatalf("%s: %v", link, err)
-	}
-	res, err := b.Do(req)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	return res.StatusCode, string(text)
+	status, page, _ = testbed.Call(b.t, b.Client, http.MethodGet, link, "", nil)
+	return status, page
 }
 
 // hrefs wants white space before the attribute's name: base64 in another attribute may end in src= too.
@@ -121,7 +103,7 @@ type standIn struct {
 func newStandIn(t *testing.T) *standIn {
 	t.Helper()
 	s := &standIn{heard: make(chan string, 1000)}
-	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	web := testbed.ServeHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/getUpdates") { // nobody answers in the chat
 			select {
 			case <-r.Context().Done():
@@ -142,9 +124,8 @@ func newStandIn(t *testing.T) *standIn {
 			`{"ok":true,"channel":"C123","ts":"1.2","result":{"message_id":1,"id":1,"is_bot":true,"first_name":"b",`+
 				`"chat":{"id":5}}}`)
 	}))
-	t.Cleanup(web.Close)
 	mail := testbed.Serve(t, "tcp", "127.0.0.1:0", s.takeMail)
-	s.url, s.smtp = web.URL, "smtp://"+mail.Addr().String()
+	s.url, s.smtp = web, "smtp://"+mail.Addr().String()
 	return s
 }
 

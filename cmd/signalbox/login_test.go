@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -164,21 +163,12 @@ func TestATerminalIsNotSignedInByItself(t *testing.T) {
 	post := func(path string, body any, header ...string) (int, string) {
 		t.Helper()
 		text, _ := json.Marshal(body)
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+path, strings.NewReader(string(text)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Content-Type", "application/json")
+		all := map[string]string{"Content-Type": "application/json"}
 		for i := 0; i+1 < len(header); i += 2 {
-			req.Header.Set(header[i], header[i+1])
+			all[header[i]] = header[i+1]
 		}
-		res, err := web.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = res.Body.Close() }()
-		answer, _ := io.ReadAll(res.Body)
-		return res.StatusCode, string(answer)
+		status, answer, _ := testbed.Call(t, web, http.MethodPost, p.url+path, string(text), all)
+		return status, answer
 	}
 	ask := func() (out struct{ Question, Secret string }) {
 		t.Helper()

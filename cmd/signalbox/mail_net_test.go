@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,7 +36,7 @@ func upWith(t *testing.T, dir, listen, mail string) *process {
 // provider is a stand-in for another implementation: it has a document, takes what is
 // delivered, and can deliver.
 type provider struct {
-	*httptest.Server
+	URL     string
 	domain  string
 	private ed25519.PrivateKey
 	got     chan delivery
@@ -65,8 +64,7 @@ func newProvider(t *testing.T, domain string) *provider {
 		s.got <- delivery{r.Header, body}
 		_, _ = io.WriteString(w, `{"accepted":true}`)
 	})
-	s.Server = httptest.NewServer(mux)
-	t.Cleanup(s.Close)
+	s.URL = testbed.ServeHTTP(t, mux)
 	return s
 }
 
@@ -89,22 +87,11 @@ func (s *provider) deliver(t *testing.T, p *process, to, text string) (status in
 	})
 	pem, _ := json.Marshal(roster.EncodePublicKey(public))
 	body := fmt.Sprintf(`{"envelope": %s, "payload": %s, "sender_public_key": %s}`, envelope, payload, pem)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+"/v1/federation/deliver",
-		strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
 	at := strconv.FormatInt(time.Now().Unix(), 10)
-	req.Header.Set("X-AMP-Provider", s.domain)
-	req.Header.Set("X-AMP-Timestamp", at)
-	req.Header.Set("X-AMP-Signature", base64.StdEncoding.EncodeToString(ed25519.Sign(s.private, []byte(at+"."+body))))
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	said, _ := io.ReadAll(res.Body)
-	return res.StatusCode, string(said)
+	return post(t, p.url+"/v1/federation/deliver", body, map[string]string{
+		"X-AMP-Provider": s.domain, "X-AMP-Timestamp": at,
+		"X-AMP-Signature": base64.StdEncoding.EncodeToString(ed25519.Sign(s.private, []byte(at+"."+body))),
+	})
 }
 
 // verify checks a delivery as another implementation would: by the key in the sender's
@@ -313,8 +300,8 @@ func TestAttachmentsInABucketAndScanned(t *testing.T) {
 	}
 	dest := t.TempDir()
 	bob.mail("download", all[0].ID, "--all", "--dest", dest)
-	if text, err := os.ReadFile(filepath.Join(dest, "good.txt")); err != nil || string(text) != "all is well" {
-		t.Errorf("%q %v", text, err)
+	if text := testbed.Read(t, filepath.Join(dest, "good.txt")); string(text) != "all is well" {
+		t.Errorf("%q", text)
 	}
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -111,29 +110,16 @@ func (a *mcpAgent) use(tool string, input map[string]any, want ...string) string
 	return string(answer)
 }
 
-// gitIn runs git in a folder.
-func gitIn(t *testing.T, dir string, args ...string) string {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "git", append([]string{
-		"-C", dir, "-c", "user.name=Kay", "-c", "user.email=kay@example.com",
-	}, args...)...)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("git %v: %v %s", args, err, out)
-	}
-	return strings.TrimSpace(string(out))
-}
-
 // TestTheStoryOfTasksThroughMCP plays docs/tasks.md: three models in three roles, each in a Claude Code of its own, and
 // a person who decides at the terminal. The repository is real, and the server looks into it.
 func TestTheStoryOfTasksThroughMCP(t *testing.T) {
 	t.Parallel()
 	dir, repo := t.TempDir(), t.TempDir()
-	gitIn(t, repo, "init", "-q", "-b", "trunk")
+	testbed.Git(t, repo, "init", "-q", "-b", "trunk")
 	change := func(text, message string) {
 		testbed.Write(t, filepath.Join(repo, "shipping.py"), text)
-		gitIn(t, repo, "add", ".")
-		gitIn(t, repo, "commit", "-q", "-m", message)
+		testbed.Git(t, repo, "add", ".")
+		testbed.Git(t, repo, "commit", "-q", "-m", message)
 	}
 	change("def free(total):\n    return False\n", "Nothing ships free")
 	configure(t, dir, "tasks: {repo_roots: ["+repo+"]}\n")
@@ -171,12 +157,12 @@ func TestTheStoryOfTasksThroughMCP(t *testing.T) {
 		}
 		return all
 	}
-	gitIn(t, repo, "checkout", "-q", "-b", "feature/free-shipping")
+	testbed.Git(t, repo, "checkout", "-q", "-b", "feature/free-shipping")
 	change("def free(total):\n    return total >= 1000\n", "Large orders ship free")
 	kay.use("amp_heartbeat", about(map[string]any{"note": "The rule is in"}), "accepted")
 	result := func() map[string]any {
 		return about(map[string]any{
-			"completion_status": "complete", "commit_hash": gitIn(t, repo, "rev-parse", "HEAD"),
+			"completion_status": "complete", "commit_hash": testbed.Git(t, repo, "rev-parse", "HEAD"),
 			"diff_summary": map[string]any{"files_changed": []string{"shipping.py"}, "lines_added": 1, "lines_removed": 1},
 			"self_assessment": map[string]any{
 				"criteria_met": []string{"yes", "unverified"},
@@ -315,27 +301,21 @@ var everyStep = func() []step {
 // TestEverySDKUsesEveryTool plays the same steps with the official SDKs.
 func TestEverySDKUsesEveryTool(t *testing.T) {
 	t.Parallel()
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	modules := filepath.Join(cache, "signalbox-test-mcp")
-	python := filepath.Join(cache, "signalbox-test-mcp-python", "bin", "python3")
-	scoped := modules + "/node_modules/@modelcontextprotocol/"
+	modules := testbed.Cache(t, "signalbox-test-mcp")
+	python := testbed.Cache(t, "signalbox-test-mcp-python", "bin", "python3")
+	const scoped = "signalbox-test-mcp/node_modules/@modelcontextprotocol/"
 	for name, c := range map[string]struct {
 		installed string
 		command   []string
 		major     int
 	}{
-		"Python 2":     {python, []string{python, "testdata/mcp/client.py"}, 0},
+		"Python 2":     {"signalbox-test-mcp-python/bin/python3", []string{python, "testdata/mcp/client.py"}, 0},
 		"TypeScript 1": {scoped + "sdk", []string{"node", "testdata/mcp/client.mjs"}, 1},
 		"TypeScript 2": {scoped + "client", []string{"node", "testdata/mcp/client.mjs"}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if _, err := os.Stat(c.installed); err != nil {
-				testbed.Missing(t, "the SDK %s of MCP is not installed; scripts/test-tools does that: %v", name, err)
-			}
+			testbed.Installed(t, c.installed)
 			dir := t.TempDir()
 			configure(t, dir, "tasks: {plan_approval: false}\n")
 			p := up(t, dir)

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -49,12 +47,7 @@ type api struct {
 func startModel(t *testing.T, a api) *model {
 	t.Helper()
 	m := &model{t: t, api: a, heard: make(chan string), says: make(chan turn)}
-	server := httptest.NewServer(m)
-	t.Cleanup(func() {
-		server.CloseClientConnections() // of a CLI that waits for its model
-		server.Close()
-	})
-	m.url = server.URL
+	m.url = testbed.ServeHTTP(t, m)
 	return m
 }
 
@@ -233,9 +226,7 @@ type meteredModel struct {
 func startMetered(t *testing.T, steps int) *meteredModel {
 	t.Helper()
 	m := &meteredModel{steps: steps, keys: map[string]bool{}, hours: true}
-	server := httptest.NewServer(m)
-	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
-	m.url = server.URL
+	m.url = testbed.ServeHTTP(t, m)
 	return m
 }
 
@@ -368,10 +359,10 @@ func withUsage(e map[string]any, usage map[string]int) map[string]any {
 func secretsInArguments() (found []string) {
 	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, name := range all {
-		text, _ := os.ReadFile(name)
+		text := testbed.ReadAny(name)
 		for _, secret := range []string{"sk-metered", "rs-amp-"} {
-			if strings.Contains(string(text), "model_providers.") && strings.Contains(string(text), secret) {
-				found = append(found, strings.ReplaceAll(string(text), "\x00", " "))
+			if strings.Contains(text, "model_providers.") && strings.Contains(text, secret) {
+				found = append(found, strings.ReplaceAll(text, "\x00", " "))
 			}
 		}
 	}

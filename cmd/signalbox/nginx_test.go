@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/cookiejar"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
@@ -26,11 +25,7 @@ import (
 // nginxProgram finds nginx, as a package or as scripts/test-tools has unpacked it.
 func nginxProgram(t testing.TB) string {
 	t.Helper()
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return testbed.Program(t, "nginx", "/usr/sbin/nginx", cache+"/signalbox-test-nginx/usr/sbin/nginx")
+	return testbed.Program(t, "nginx", "/usr/sbin/nginx", testbed.Cache(t, "signalbox-test-nginx/usr/sbin/nginx"))
 }
 
 // behindNginx runs nginx with TLS in front of a server, as https://box.example, with the lines in its location, and
@@ -150,15 +145,14 @@ proxy_set_header X-Forwarded-Proto $scheme;`
 func strangerAtNginx(t *testing.T, p *process, client *http.Client) {
 	t.Helper()
 	called := atomic.Int64{}
-	victim := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { called.Add(1) }))
-	t.Cleanup(victim.Close)
+	victim := testbed.ServeHTTP(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { called.Add(1) }))
 	var before struct{ Entries int64 }
 	p.get("/ops/status", &before)
 	public, _, _ := ed25519.GenerateKey(nil)
 	register, err := json.Marshal(map[string]any{
 		"name": "stranger", "tenant": "default", "key_algorithm": "Ed25519",
 		"public_key": roster.EncodePublicKey(public),
-		"delivery":   map[string]any{"webhook_url": victim.URL},
+		"delivery":   map[string]any{"webhook_url": victim},
 	})
 	if err != nil {
 		t.Fatal(err)

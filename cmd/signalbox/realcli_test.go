@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,17 +17,16 @@ import (
 // is named before it; without it the test is skipped, but not where everything is to be tested.
 func npmProgram(t *testing.T, name string) string {
 	t.Helper()
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out []byte
+	var (
+		out []byte
+		err error
+	)
 	folders := []string{"signalbox-test-tools", "signalbox-test-clis", "signalbox-test-more"}
 	if folder, program, named := strings.Cut(name, "/"); named {
 		folders, name = []string{folder}, program
 	}
 	for _, folder := range folders {
-		file := filepath.Join(cache, folder, "node_modules", ".bin", name)
+		file := testbed.Cache(t, folder, "node_modules", ".bin", name)
 		if out, err = exec.CommandContext(t.Context(), file, "--version").CombinedOutput(); err == nil {
 			return file
 		}
@@ -117,8 +114,6 @@ func TestTheRealClaudeCodeIsSupervised(t *testing.T) {
 func TestTheRealClaudeCodeTakesOurFlags(t *testing.T) {
 	t.Parallel()
 	_, start := realClaude(t, "claude")
-	gone := httptest.NewServer(http.NotFoundHandler())
-	gone.Close()
 	for want, c := range map[string]struct {
 		env  string
 		args []string
@@ -127,7 +122,7 @@ func TestTheRealClaudeCodeTakesOurFlags(t *testing.T) {
 		"No conversation found": {"X=", []string{"--resume", "3f0c9a52-7d41-4b8e-9c66-1e2f5a7b8c90"}},
 		"API Error":             {"CLAUDE_CODE_MAX_RETRIES=0", nil},
 	} {
-		cmd := start(gone.URL, t.TempDir(), append(c.args, "--no-record", "--", "--say hi")...)
+		cmd := start("http://"+testbed.FreeAddress(t), t.TempDir(), append(c.args, "--no-record", "--", "--say hi")...)
 		cmd.Env = append(cmd.Env, c.env)
 		out, err := cmd.CombinedOutput()
 		if err == nil || cmd.ProcessState.ExitCode() != 1 || strings.Count(string(out), `"type":"completed"`) != 1 ||
@@ -246,9 +241,7 @@ func TestTheRealCodexStopsWithinOneCallOfItsBudget(t *testing.T) {
 	} {
 		if c.key == "" {
 			key := filepath.Join(t.TempDir(), "key")
-			if err := os.WriteFile(key, []byte("sk-metered-vault\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testbed.Write(t, key, "sk-metered-vault\n")
 			in, err := os.Open(key)
 			if err != nil {
 				t.Fatal(err)
@@ -360,13 +353,7 @@ func TestRealCLIsAreCountedAsTheirProvidersCount(t *testing.T) {
 			m := startMetered(t, 1)
 			m.shell, m.hours = c.shell, false
 			if c.text != nil {
-				file := filepath.Join(home, c.file)
-				if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(file, []byte(c.text(m.url)), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				testbed.Write(t, filepath.Join(home, c.file), c.text(m.url))
 			}
 			// A busy machine may take minutes to start a CLI.
 			configure(t, dir, fmt.Sprintf("runs: {start_timeout: 10m, %s: {command: %s, dangerously_allow_all: %v}}\n",

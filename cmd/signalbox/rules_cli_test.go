@@ -168,18 +168,11 @@ func newSite(t *testing.T) *site {
 		"home/.curlrc":               "connect-to = \"::" + network.Listener.Addr().String() + "\"\n",
 		"home/.gitconfig":            "[user]\n\tname = Ines\n\temail = ines@example.com\n",
 		"home/.gemini/settings.json": `{"security": {"auth": {"selectedType": "gemini-api-key"}}}`,
-		"bin/npm":                    "#!/bin/sh\necho \"npm $*\" >>" + s.root + "/ran\n",
-		"bin/sudo":                   "#!/bin/sh\necho \"sudo $*\" >>" + s.root + "/ran\nexec \"$@\"\n",
 	} {
-		file := filepath.Join(s.root, name)
-		err := os.MkdirAll(filepath.Dir(file), 0o700)
-		if err == nil {
-			err = os.WriteFile(file, []byte(text), 0o700) // some are programs
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testbed.Write(t, filepath.Join(s.root, name), text)
 	}
+	testbed.Script(t, filepath.Join(s.root, "bin/npm"), "echo \"npm $*\" >>"+s.root+"/ran\n")
+	testbed.Script(t, filepath.Join(s.root, "bin/sudo"), "echo \"sudo $*\" >>"+s.root+"/ran\nexec \"$@\"\n")
 	for _, command := range []string{
 		"git init -q --bare -b main ../remote", "git init -q -b main .", "git remote add origin ../remote",
 		"mkdir -p .git/hooks && touch .git/hooks/pre-commit", "git add docs", "git commit -q --no-verify -m First",
@@ -228,8 +221,7 @@ func (s *site) state() map[string]bool {
 			s.t.Fatal(err)
 		}
 	}
-	ran, _ := os.ReadFile(filepath.Join(s.root, "ran"))
-	for line := range strings.Lines(string(ran)) {
+	for line := range strings.Lines(testbed.ReadAny(filepath.Join(s.root, "ran"))) {
 		lines["ran "+line] = true
 	}
 	s.mu.Lock()

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -83,9 +82,7 @@ func (p *process) operator() string {
 // follow reads events until fn has enough or the stream ends.
 func (p *process) follow(id string, after int64, fn func(event) (enough bool)) {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), testbed.Patience)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
+	req, err := http.NewRequestWithContext(testbed.Context(p.t), http.MethodGet,
 		fmt.Sprintf("%s/runs/%s/events?after=%d", p.url, id, after), nil)
 	if err != nil {
 		p.t.Fatal(err)
@@ -130,9 +127,7 @@ func TestARunGoesOnWhenTheServerIsKilled(t *testing.T) {
 	}
 	testbed.Until(t, "two lines of the viewer", func() bool { return strings.Count(shown.String(), "\n") >= 2 })
 	p.kill()
-	if err := os.WriteFile(hold, nil, 0o600); err != nil { // it ends while nobody is there to hear it
-		t.Fatal(err)
-	}
+	testbed.Write(t, hold, "") // it ends while nobody is there to hear it
 	testbed.Until(t, "the run to go on without the server", func() bool { _, err := os.Stat(ready); return err == nil })
 	p = up(t, data)
 	var last event
@@ -381,9 +376,9 @@ func TestALaunchedAgentHasNothingOfTheServersEnvironment(t *testing.T) {
 func environments(id string) (all []string) {
 	folders, _ := filepath.Glob("/proc/[0-9]*")
 	for _, folder := range folders {
-		env, _ := os.ReadFile(filepath.Join(folder, "environ"))
-		if slices.Contains(strings.Split(string(env), "\x00"), runprocess.RunVariable+"="+id) {
-			all = append(all, string(env))
+		env := testbed.ReadAny(filepath.Join(folder, "environ"))
+		if slices.Contains(strings.Split(env, "\x00"), runprocess.RunVariable+"="+id) {
+			all = append(all, env)
 		}
 	}
 	return all

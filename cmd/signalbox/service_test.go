@@ -50,9 +50,7 @@ func TestTheServiceIsWhatSystemdTakes(t *testing.T) {
 		t.Errorf("a second installation changes something: %v", err)
 	}
 	data := root + "/var/lib/signalbox/kept"
-	if err := os.MkdirAll(data, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Folder(t, data)
 	for _, want := range []string{"The service is gone", "There is no service"} {
 		if out := mustRun(t, root, "service", "uninstall", "--root", root); !strings.Contains(out, want) {
 			t.Errorf("uninstall: %s", out)

@@ -119,12 +119,9 @@ func (s *stopped) programFailsHold(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.try("missing", false)
-	err := os.WriteFile(s.program, []byte("#!/bin/sh\nkill -SEGV $$\n"), 0o700) //nolint:gosec // it is run
-	if err != nil {
-		t.Fatal(err)
-	}
+	testbed.Script(t, s.program, "kill -SEGV $$\n")
 	s.try("crashed", false)
-	err = os.Remove(s.program)
+	err := os.Remove(s.program)
 	if err == nil {
 		err = os.Link(binary, s.program)
 	}
@@ -148,13 +145,8 @@ func (s *stopped) startCLI(t *testing.T, which string, install []string, args fu
 	cli := realCLIs[stopCLIs[which].name]
 	home, m := filepath.Join(filepath.Dir(s.folder), "home"), startModel(t, cli.api)
 	env := append(append(cleanEnv(), cli.env(m)...), "HOME="+home, "NO_PROXY=*", "TERM=dumb")
-	if err := os.MkdirAll(filepath.Join(home, ".gemini"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(home, ".gemini", "settings.json"),
-		[]byte(`{"security": {"auth": {"selectedType": "gemini-api-key"}}}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Write(t, filepath.Join(home, ".gemini", "settings.json"),
+		`{"security": {"auth": {"selectedType": "gemini-api-key"}}}`)
 	hooks := exec.CommandContext(t.Context(), s.program,
 		append([]string{"hook", "install", stopCLIs[which].name, "--data", s.dir}, install...)...)
 	hooks.Env = env
@@ -239,11 +231,7 @@ func TestThePolicyDoesNotWidenTheCLIsOwnPermissions(t *testing.T) {
 // a3sAgent is A3S Code 4.3.3 as testdata/a3s makes it, which scripts/test-tools has built.
 func a3sAgent(t *testing.T) string {
 	t.Helper()
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	agent := filepath.Join(cache, "signalbox-test-a3s", "a3s-agent")
+	agent := testbed.Cache(t, "signalbox-test-a3s", "a3s-agent")
 	if _, err := os.Stat(agent); err != nil { // not every machine of CI has a Rust that builds it
 		t.Skip("A3S Code is not built; scripts/test-tools does that, with cargo")
 	}
@@ -296,11 +284,8 @@ func TestStopsHoldInA3SCode(t *testing.T) {
 		t.Parallel()
 		s := newStopped(t)
 		// The call is not in the agent's own command line: then it would be taken for a part of the pipe.
-		start := filepath.Join(filepath.Dir(s.folder), "harness.sh")
-		if err := os.WriteFile(start, []byte("#!/bin/sh\nexec '"+s.program+"' harness stdio --data '"+s.dir+"'\n"),
-			0o700); err != nil { //nolint:gosec // it is run
-			t.Fatal(err)
-		}
+		start := testbed.Script(t, filepath.Join(filepath.Dir(s.folder), "harness.sh"),
+			"exec '"+s.program+"' harness stdio --data '"+s.dir+"'\n")
 		s.startA3S(t, "stdio", start)
 		s.decisionsHold(t)
 		s.failuresHold(t)
@@ -340,11 +325,8 @@ func TestStopsHoldInAmp(t *testing.T) {
 	var settings struct {
 		Permissions []struct{ Tool, Action, To string } `json:"amp.permissions"`
 	}
-	text, err := os.ReadFile(filepath.Join(home, ".config", "amp", "settings.json"))
-	if err == nil {
-		err = json.Unmarshal(text, &settings)
-	}
-	if err != nil || len(settings.Permissions) != 1 || settings.Permissions[0].Action != "delegate" {
+	text := testbed.Read(t, filepath.Join(home, ".config", "amp", "settings.json"))
+	if err := json.Unmarshal(text, &settings); err != nil || len(settings.Permissions) != 1 || settings.Permissions[0].Action != "delegate" {
 		t.Fatalf("%v %s", err, text)
 	}
 	s.says = func(command string) string {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -74,7 +73,7 @@ func TestASupervisedRunDoesWhatAPersonDecides(t *testing.T) {
 			}
 		}
 	}
-	if text, _ := os.ReadFile(log); strings.Count(string(text), "I looked.") != 2 {
+	if text := testbed.ReadAny(log); strings.Count(text, "I looked.") != 2 {
 		t.Errorf("the agents are not told why: %s", text)
 	}
 }
@@ -154,8 +153,7 @@ func TestASupervisedRunWhoseServerIsGoneDoesNothing(t *testing.T) {
 	says := func(what string) {
 		t.Helper()
 		testbed.Until(t, what, func() bool {
-			text, _ := os.ReadFile(log)
-			return strings.Count(string(text), what) == len(cmds)
+			return strings.Count(testbed.ReadAny(log), what) == len(cmds)
 		})
 	}
 	says("begin ")
@@ -229,8 +227,7 @@ func BenchmarkSupervisedRuns(b *testing.B) {
 // watch, and the hooks. What processes share is counted once.
 func (p *process) others() (mb float64) {
 	for _, folder := range append(p.beside("supervise"), hooks("")...) {
-		text, err := os.ReadFile(filepath.Join(folder, "smaps_rollup"))
-		if _, after, ok := strings.Cut(string(text), "Pss:"); err == nil && ok {
+		if _, after, ok := strings.Cut(testbed.ReadAny(filepath.Join(folder, "smaps_rollup")), "Pss:"); ok {
 			kb, _ := strconv.ParseFloat(strings.Fields(after)[0], 64)
 			mb += kb / 1000
 		}
@@ -241,8 +238,8 @@ func (p *process) others() (mb float64) {
 // cpu is how much of the processor the server and the processes that watch runs have used.
 func (p *process) cpu() (used time.Duration) {
 	for _, folder := range append(p.beside("supervise"), fmt.Sprintf("/proc/%d", p.cmd.Process.Pid)) {
-		stat, _ := os.ReadFile(filepath.Join(folder, "stat"))
-		if fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])); len(fields) > 12 {
+		stat := testbed.ReadAny(filepath.Join(folder, "stat"))
+		if fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:]); len(fields) > 12 {
 			user, _ := strconv.Atoi(fields[11])
 			system, _ := strconv.Atoi(fields[12])
 			used += time.Duration(user+system) * 10 * time.Millisecond // a tick of the kernel
@@ -258,9 +255,8 @@ func hooks(text string) (folders []string) {
 	all, _ := filepath.Glob("/proc/[0-9]*")
 	for _, folder := range all {
 		path, err := os.Readlink(filepath.Join(folder, "exe"))
-		env, _ := os.ReadFile(filepath.Join(folder, "environ"))
-		if err == nil && path != cli && bytes.Contains(env, []byte(runprocess.RunVariable+"=")) &&
-			bytes.Contains(env, []byte(text)) {
+		env := testbed.ReadAny(filepath.Join(folder, "environ"))
+		if err == nil && path != cli && strings.Contains(env, runprocess.RunVariable+"=") && strings.Contains(env, text) {
 			folders = append(folders, folder)
 		}
 	}
@@ -273,8 +269,8 @@ func (p *process) beside(word string) (folders []string) {
 	all, _ := filepath.Glob("/proc/[0-9]*")
 	for _, folder := range all {
 		path, err := os.Readlink(filepath.Join(folder, "exe"))
-		args, _ := os.ReadFile(filepath.Join(folder, "cmdline"))
-		if err == nil && path == binary && bytes.Contains(args, []byte(p.dir)) && bytes.Contains(args, []byte(word)) &&
+		args := testbed.ReadAny(filepath.Join(folder, "cmdline"))
+		if err == nil && path == binary && strings.Contains(args, p.dir) && strings.Contains(args, word) &&
 			filepath.Base(folder) != strconv.Itoa(p.cmd.Process.Pid) {
 			folders = append(folders, folder)
 		}

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -137,8 +136,8 @@ func TestWhatIsNotShownIsApprovedInTwoStepsOnATerminal(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "request.json")
 	mustRun(t, p.dir, "gates", "show", g.ID, "--artifact", "1", "--out", file)
-	if got, err := os.ReadFile(file); err != nil || string(got) != body {
-		t.Errorf("%d bytes of %d, %v", len(got), len(body), err)
+	if got := testbed.Read(t, file); string(got) != body {
+		t.Errorf("%d bytes of %d", len(got), len(body))
 	}
 	if out := mustRun(t, p.dir, "gates", "show", g.ID, "--artifact", "1"); out != body {
 		t.Errorf("a pipe gets %d bytes of %d", len(out), len(body))

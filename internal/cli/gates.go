@@ -123,9 +123,9 @@ func printGate(w output.Printer, g gate.Gate) {
 	for _, part := range g.Context {
 		line("led to it", part.Name+": "+part.Value)
 	}
-	line("opened", g.OpenedAt.Local().Format(time.DateTime)+" ("+output.Since(g.OpenedAt)+")")
+	line("opened", output.Moment(g.OpenedAt)+" ("+output.Since(g.OpenedAt)+")")
 	if g.ExpiresAt != nil && g.Status == gate.Pending {
-		line("expires", g.ExpiresAt.Local().Format(time.DateTime)+", then "+string(g.OnExpiry))
+		line("expires", output.Moment(*g.ExpiresAt)+", then "+string(g.OnExpiry))
 	}
 	line("asks for", fmt.Sprintf("%d of %s", g.Quorum, strings.Join(g.Approvers, ", ")))
 	if g.Presence != "" && g.Status == gate.Pending {
@@ -149,7 +149,7 @@ func printGate(w output.Printer, g gate.Gate) {
 		line("with", string(v.Modified))
 	}
 	if g.ResolvedAt != nil {
-		line(g.Word(), g.ResolvedAt.Local().Format(time.DateTime)+" by "+g.ResolvedBy)
+		line(g.Word(), output.Moment(*g.ResolvedAt)+" by "+g.ResolvedBy)
 		line("note", g.Note)
 		line("taken", g.UnusedNote())
 	}

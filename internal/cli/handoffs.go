@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
-	"time"
 
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
@@ -44,7 +43,7 @@ func newHandoffsLs(a *command.App) *command.Command {
 				output.Rows(page.Handoffs, func(h handoff.Handoff) []string {
 					return []string{
 						h.ID, h.From + " → " + h.To, cmp.Or(h.User, "nobody"), fmt.Sprint(h.Depth), cmp.Or(h.Work, "-"),
-						h.EndsAt.Local().Format(time.DateTime), handoffState(&h),
+						output.Moment(h.EndsAt), handoffState(&h),
 					}
 				}))
 			if page.Next != "" {
@@ -100,7 +99,7 @@ func printChain(w output.Printer, c handoff.Chain) {
 		field("budget", budgetText(h))
 		field("work", h.Work)
 		field("session", sessionText(h))
-		field("until", h.EndsAt.Local().Format(time.DateTime))
+		field("until", output.Moment(h.EndsAt))
 	}
 }
 
@@ -109,7 +108,7 @@ func chainState(h *handoff.Handoff) string {
 	state := handoffState(h)
 	switch {
 	case h.EndedAt != nil:
-		state += " " + h.EndedAt.Local().Format(time.DateTime) + " by " + h.EndedBy
+		state += " " + output.Moment(*h.EndedAt) + " by " + h.EndedBy
 		if h.Reason != "" {
 			state += ": " + h.Reason
 		}

@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
@@ -131,15 +130,15 @@ func printDelivery(w output.Printer, d deliver.Detail) {
 	w.Field("status", d.Status)
 	w.Field("sender", d.Sender)
 	w.Field("target", d.Target)
-	w.Field("queued", d.QueuedAt.Local().Format(time.DateTime))
+	w.Field("queued", output.Moment(d.QueuedAt))
 	if d.NextAt != nil {
-		w.Field("next try", d.NextAt.Local().Format(time.DateTime))
+		w.Field("next try", output.Moment(*d.NextAt))
 	}
 	// Deliveries to one target keep their order, so one may wait for another to finish.
 	w.Field("behind", d.Behind)
 	w.Field("error", d.LastError)
 	for _, e := range d.Events {
-		w.Line(fmt.Sprintf("  %s  %-10s %s", e.At.Local().Format(time.DateTime), e.Kind, e.Text))
+		w.Line(fmt.Sprintf("  %s  %-10s %s", output.Moment(e.At), e.Kind, e.Text))
 	}
 }
 

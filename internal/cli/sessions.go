@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"fmt"
-	"time"
 
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
@@ -71,7 +70,7 @@ func printSession(w output.Printer, s harness.Session) {
 	w.Field("session", s.ID)
 	w.Field("agent", s.Workspace+"/"+s.Agent)
 	w.Field("state", sessionState(s))
-	w.Field("began", s.OpenedAt.Local().Format(time.DateTime))
+	w.Field("began", output.Moment(s.OpenedAt))
 	w.Field("errors", fmt.Sprint(s.Errors))
 	for _, m := range s.Timeline {
 		var answer struct {
@@ -79,7 +78,7 @@ func printSession(w output.Printer, s harness.Session) {
 			Reason   string `json:"reason"`
 		}
 		_ = wire.UnmarshalPart(m.Answer, &answer) // a moment without an answer has no decision to show
-		w.Line(fmt.Sprintf("%8d  %s  %-18s %-9s %s", m.Seq, m.At.Local().Format(time.DateTime),
+		w.Line(fmt.Sprintf("%8d  %s  %-18s %-9s %s", m.Seq, output.Moment(m.At),
 			cmp.Or(string(m.Type), m.Kind), answer.Decision, cmp.Or(answer.Reason, m.Rule)))
 	}
 	if s.Next != "" {

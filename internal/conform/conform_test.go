@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"slices"
@@ -188,10 +187,9 @@ func TestAServerWithAMistakeFails(t *testing.T) {
 				r.Header.Set("Content-Length", fmt.Sprint(len(text)))
 				return err
 			}
-			between := httptest.NewServer(proxy)
-			defer between.Close()
+			between := testbed.ServeHTTP(t, proxy)
 			wrong := *k
-			wrong.URL = between.URL
+			wrong.URL = between
 			s := suite(t)
 			s.Cases = s.Cases[:0:0]
 			for _, c := range suite(t).Cases {
@@ -208,12 +206,11 @@ func TestAServerWithAMistakeFails(t *testing.T) {
 }
 
 func TestAServerThatIsNoneFailsEveryCaseItIsAsked(t *testing.T) {
-	nobody := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	nobody := testbed.ServeHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte(`{"ok":true}`))
 	}))
-	defer nobody.Close()
-	report, err := (&conform.Kit{URL: nobody.URL, Agent: "a", Key: "k"}).Run(testbed.Context(t), suite(t))
+	report, err := (&conform.Kit{URL: nobody, Agent: "a", Key: "k"}).Run(testbed.Context(t), suite(t))
 	if err != nil || report.Passed != 0 || report.Failed < 80 {
 		t.Errorf("%d passed, %d failed, %v", report.Passed, report.Failed, err)
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"signalbox/internal/conform"
 	"signalbox/internal/server/servertest"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // harnessSuite are the cases.
@@ -87,9 +87,8 @@ func TestAMistakeOfAHarnessIsFound(t *testing.T) {
 				res.Body = io.NopCloser(bytes.NewReader(text))
 				return err
 			}
-			s := httptest.NewServer(proxy)
-			defer s.Close()
-			kit := conform.HarnessKit{Target: s.URL, Key: k.Key}
+			s := testbed.ServeHTTP(t, proxy)
+			kit := conform.HarnessKit{Target: s, Key: k.Key}
 			report, err := kit.Run(t.Context(), harnessSuite(t))
 			if err != nil || report.Failed == 0 {
 				t.Errorf("%d failed, %v", report.Failed, err)

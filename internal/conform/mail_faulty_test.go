@@ -4,7 +4,6 @@ import (
 	"io"
 	"log"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync"
@@ -12,12 +11,13 @@ import (
 	"testing"
 
 	"signalbox/internal/conform"
+	"signalbox/internal/testbed"
 )
 
 // between is a proxy in front of a server, which may change what it answers. WebSockets are
 // answered through it too.
 type between struct {
-	*httptest.Server
+	URL    string
 	count  atomic.Int64                                 // requests so far
 	change func(n int64, r *http.Response, body string) // may change r, and its body by set
 }
@@ -51,8 +51,7 @@ func newBetween(t *testing.T, target string) *between {
 		b.change(n, r, string(body))
 		return err
 	}
-	b.Server = httptest.NewServer(proxy)
-	t.Cleanup(b.Close)
+	b.URL = testbed.ServeHTTP(t, proxy)
 	return b
 }
 

@@ -2,13 +2,13 @@ package counter_test
 
 import (
 	"fmt"
-	"syscall"
 	"testing"
 	"time"
 
 	"signalbox/internal/counter"
 	"signalbox/internal/ledger"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 const (
@@ -29,13 +29,6 @@ func toyCalls(at time.Time, agents, models int) (all []ledger.Entry) {
 		}
 	}
 	return all
-}
-
-// used is the time that this process has computed for.
-func used() time.Duration {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // BenchmarkReport asks for 30 days of 1,000 agents that use 10 models each, every day. cpu-ms/op is what that takes on
@@ -62,14 +55,14 @@ func BenchmarkReport(b *testing.B) {
 				{"one-day", counter.Question{From: today.Format(time.DateOnly)}},
 			} {
 				b.Run(q.name, func(b *testing.B) {
-					began := used()
+					began := testbed.ProcessorTime()
 					for b.Loop() {
 						r, err := n.Ask(b.Context(), q.Question)
 						if err != nil || r.Total.Calls == 0 {
 							b.Fatalf("%+v %v", r.Total, err)
 						}
 					}
-					b.ReportMetric(float64((used()-began).Microseconds())/1000/float64(b.N), "cpu-ms/op")
+					b.ReportMetric(float64((testbed.ProcessorTime()-began).Microseconds())/1000/float64(b.N), "cpu-ms/op")
 				})
 			}
 		})
@@ -82,13 +75,13 @@ func BenchmarkCount(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			n := start(b, open(b), 0)
 			page := toyCalls(time.Now(), 20, 25)
-			began := used()
+			began := testbed.ProcessorTime()
 			for b.Loop() {
 				if err := n.Count(b.Context(), page); err != nil {
 					b.Fatal(err)
 				}
 			}
-			b.ReportMetric(float64((used()-began).Microseconds())/float64(b.N*len(page)), "cpu-µs/entry")
+			b.ReportMetric(float64((testbed.ProcessorTime()-began).Microseconds())/float64(b.N*len(page)), "cpu-µs/entry")
 			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N*len(page)), "µs/entry")
 		})
 	}

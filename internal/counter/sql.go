@@ -5,6 +5,19 @@ import (
 	"signalbox/internal/store"
 )
 
+// costColumns are of both steps, which have landed.
+const costColumns = `  cost_nano {bigint} NOT NULL,
+  cost_verified {bigint} NOT NULL,
+  cost_under {bigint} NOT NULL,
+  cost_over {bigint} NOT NULL,
+  cost_unknown {bigint} NOT NULL,
+  cost_zero {bigint} NOT NULL,
+  gates_opened {bigint} NOT NULL,
+  gates_approved {bigint} NOT NULL,
+  gates_rejected {bigint} NOT NULL,
+  gates_expired {bigint} NOT NULL,
+`
+
 // countColumns are what is counted, the same for every way to tell it apart. It is part of a step that has landed.
 const countColumns = `  completed {bigint} NOT NULL,
   failed {bigint} NOT NULL,
@@ -15,17 +28,7 @@ const countColumns = `  completed {bigint} NOT NULL,
   output_tokens {bigint} NOT NULL,
   cache_read_tokens {bigint} NOT NULL,
   cache_write_tokens {bigint} NOT NULL,
-  cost_nano {bigint} NOT NULL,
-  cost_verified {bigint} NOT NULL,
-  cost_under {bigint} NOT NULL,
-  cost_over {bigint} NOT NULL,
-  cost_unknown {bigint} NOT NULL,
-  cost_zero {bigint} NOT NULL,
-  gates_opened {bigint} NOT NULL,
-  gates_approved {bigint} NOT NULL,
-  gates_rejected {bigint} NOT NULL,
-  gates_expired {bigint} NOT NULL,
-  gates_withdrawn {bigint} NOT NULL,
+` + costColumns + `  gates_withdrawn {bigint} NOT NULL,
   blocks {bigint} NOT NULL,
 `
 
@@ -63,17 +66,7 @@ CREATE TABLE counter_day (
   interrupted {bigint} NOT NULL,
   input_tokens {bigint} NOT NULL,
   output_tokens {bigint} NOT NULL,
-  cost_nano {bigint} NOT NULL,
-  cost_verified {bigint} NOT NULL,
-  cost_under {bigint} NOT NULL,
-  cost_over {bigint} NOT NULL,
-  cost_unknown {bigint} NOT NULL,
-  cost_zero {bigint} NOT NULL,
-  gates_opened {bigint} NOT NULL,
-  gates_approved {bigint} NOT NULL,
-  gates_rejected {bigint} NOT NULL,
-  gates_expired {bigint} NOT NULL,
-  PRIMARY KEY (day, workspace, project, agent)
+` + costColumns + `  PRIMARY KEY (day, workspace, project, agent)
 ) {keyed};
 
 CREATE TABLE counter_decision (

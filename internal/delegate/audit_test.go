@@ -3,7 +3,6 @@ package delegate_test
 import (
 	"bytes"
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -16,6 +15,7 @@ import (
 	"signalbox/internal/ledger/ledgertest"
 	"signalbox/internal/policy"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // audit goes through entries as VerifyExport does.
@@ -87,10 +87,9 @@ func TestAnExportShowsThatNothingWasWidened(t *testing.T) {
 		verify := func() (*handoff.Audit, error) {
 			var file bytes.Buffer
 			n.Must(n.Ledger.Export(t.Context(), &file))
-			key, err := os.ReadFile(filepath.Join(dir, ledger.PublicKeyFile))
-			n.Must(err)
+			key := testbed.Read(t, filepath.Join(dir, ledger.PublicKeyFile))
 			a := handoff.NewAudit()
-			_, err = ledger.VerifyExport(&file, string(key), nil, ledger.Watch{Entry: a.Entry})
+			_, err := ledger.VerifyExport(&file, string(key), nil, ledger.Watch{Entry: a.Entry})
 			return a, err
 		}
 		if a, err := verify(); err != nil || a.Handoffs != 2 || a.Decisions != 2 || a.Erased != 0 {

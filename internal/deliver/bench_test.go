@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"slices"
 	"strconv"
@@ -62,7 +61,7 @@ func BenchmarkDeliver(b *testing.B) {
 func serveTargets(b *testing.B, address string, hanging int) float64 {
 	b.Helper()
 	var served atomic.Int64
-	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+	server := testbed.ServeHTTP(b, http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
 		_, _ = io.Copy(io.Discard, req.Body)
 		if strings.HasPrefix(req.URL.Path, "/hang") {
 			<-req.Context().Done()
@@ -70,8 +69,6 @@ func serveTargets(b *testing.B, address string, hanging int) float64 {
 		}
 		served.Add(1)
 	}))
-	defer server.Close()
-	defer server.CloseClientConnections()
 	n := open(b, address, &ledgertest.Clock{}, func(o *deliver.Options) {
 		*o = deliver.Options{DB: o.DB, Ledger: o.Ledger, Key: o.Key, Now: o.Now, Allow: o.Allow, Grace: time.Millisecond}
 	})
@@ -80,10 +77,10 @@ func serveTargets(b *testing.B, address string, hanging int) float64 {
 	for range each {
 		var all []deliver.Delivery
 		for i := range benchTargets - benchHanging {
-			all = append(all, hook(fmt.Sprintf("%s/good/%d", server.URL, i)))
+			all = append(all, hook(fmt.Sprintf("%s/good/%d", server, i)))
 		}
 		for i := range hanging {
-			all = append(all, hook(fmt.Sprintf("%s/hang/%d", server.URL, i)))
+			all = append(all, hook(fmt.Sprintf("%s/hang/%d", server, i)))
 		}
 		n.queue(b, all...)
 	}
@@ -96,7 +93,7 @@ func serveTargets(b *testing.B, address string, hanging int) float64 {
 	testbed.Until(b, "the last outcomes", func() bool {
 		var left int
 		err := n.db.Read.QueryRow("SELECT count(*) FROM delivery WHERE status = 'pending' AND target < $1",
-			server.URL+"/h").Scan(&left)
+			server+"/h").Scan(&left)
 		return err == nil && left == 0
 	})
 	rate := float64(total) / time.Since(begun).Seconds()

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -64,7 +65,7 @@ func TestTargetsThatMisbehaveAreBoundedAndStopNobody(t *testing.T) {
 			{"refuses", "http://" + testbed.FreeAddress(t), "refused"},
 			{"fails and trickles", newReceiver(t, trickle(500)).URL, "status"},
 			{"has a certificate of nobody", tls.URL, "tls"},
-			{"speaks plain HTTP on https", "https://" + newReceiver(t, ok).Listener.Addr().String(), "tls"},
+			{"speaks plain HTTP on https", strings.Replace(newReceiver(t, ok).URL, "http:", "https:", 1), "tls"},
 			{"closes the connection", newReceiver(t, func(http.ResponseWriter, *http.Request, call) {
 				panic(http.ErrAbortHandler)
 			}).URL, "broken"},
@@ -127,8 +128,7 @@ func TestANameThatIsPrivateOnlyWhenDialledIsNotReached(t *testing.T) {
 		n := start(t, address, func(o *deliver.Options) {
 			o.Allow, o.Pauses, o.Resolver = nil, nil, names{&atomic.Int64{}}
 		})
-		_, port, _ := net.SplitHostPort(r.Listener.Addr().String())
-		target := "http://rebind.example:" + port + "/"
+		target := strings.Replace(r.URL, "127.0.0.1", "rebind.example", 1) + "/"
 		if err := n.CheckTarget(t.Context(), target); err != nil {
 			t.Fatalf("when it is registered: %v", err)
 		}

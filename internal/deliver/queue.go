@@ -11,11 +11,11 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"signalbox/internal/fault"
 	"signalbox/internal/id"
 	"signalbox/internal/ledger"
+	"signalbox/internal/wire"
 )
 
 // Delivery is one outgoing call that must arrive. Queue makes it durable; it ends as delivered, or as
@@ -152,9 +152,9 @@ func orderKey(workspace, sender, line string) string {
 	return key
 }
 
-// clean reports whether both databases can store a text: valid UTF-8 without a NUL.
+// clean reports whether a text is short enough and can be stored.
 func clean(text string, most int) bool {
-	return len(text) <= most && utf8.ValidString(text) && !strings.ContainsRune(text, 0)
+	return len(text) <= most && wire.Storable(text)
 }
 
 // headerForm is the form of a header's name.

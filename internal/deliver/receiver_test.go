@@ -3,9 +3,10 @@ package deliver_test
 import (
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"sync"
 	"testing"
+
+	"signalbox/internal/testbed"
 )
 
 // call is a request that a receiver got.
@@ -17,7 +18,7 @@ type call struct {
 // receiver is a server that notes what it gets, and complains about two calls with
 // one id, or to one path, at the same time.
 type receiver struct {
-	*httptest.Server
+	URL    string
 	t      testing.TB
 	mu     sync.Mutex
 	calls  []call
@@ -28,11 +29,7 @@ type receiver struct {
 func newReceiver(t testing.TB, answer func(w http.ResponseWriter, req *http.Request, c call)) *receiver {
 	t.Helper()
 	r := &receiver{t: t, inside: map[string]int{}, answer: answer}
-	r.Server = httptest.NewServer(r)
-	t.Cleanup(func() {
-		r.CloseClientConnections()
-		r.Close()
-	})
+	r.URL = testbed.ServeHTTP(t, r)
 	return r
 }
 

@@ -3,7 +3,6 @@ package gate_test
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	"signalbox/internal/roster"
 	"signalbox/internal/store"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 	"signalbox/internal/wire"
 )
 
@@ -214,9 +214,7 @@ func (n *node) export(dir string) (file []byte, key string) {
 	n.T.Helper()
 	var out bytes.Buffer
 	n.Must(n.Ledger.Export(n.T.Context(), &out))
-	text, err := os.ReadFile(filepath.Join(dir, ledger.PublicKeyFile))
-	n.Must(err)
-	return out.Bytes(), string(text)
+	return out.Bytes(), string(testbed.Read(n.T, filepath.Join(dir, ledger.PublicKeyFile)))
 }
 
 func TestAnExportShowsWhoSignedWhat(t *testing.T) {

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -148,9 +147,9 @@ func BenchmarkSocket(b *testing.B) {
 			var spent time.Duration
 			decisions := 0
 			for range turns {
-				before := processor()
+				before := testbed.ProcessorTime()
 				perSecond, took := load(b, path, 64, 0, lsText, true, d)
-				spent, decisions = spent+processor()-before, decisions+len(took)
+				spent, decisions = spent+testbed.ProcessorTime()-before, decisions+len(took)
 				ours += perSecond / turns
 				perSecond, _ = load(b, other, 64, 0, lsText, false, d)
 				bare += perSecond / turns
@@ -165,14 +164,6 @@ func BenchmarkSocket(b *testing.B) {
 			b.ReportMetric(at(took, 0.99), "p99-ms")
 		}
 	})
-}
-
-// processor is how much time of processors this process has spent, which says more than
-// the clock does on a machine that others load.
-func processor() time.Duration {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // of ourselves it is always there
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // commits makes bare durable commits for a while.

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -264,7 +263,7 @@ func TestStepsCanBeReplayed(t *testing.T) {
 
 func TestAHandlerElsewhereAnswersInOurPlace(t *testing.T) {
 	var says func(id string) string
-	handler := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	handler := testbed.ServeHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var in struct {
 			ID     string
 			Method string
@@ -278,9 +277,8 @@ func TestAHandlerElsewhereAnswersInOurPlace(t *testing.T) {
 		}
 		_, _ = fmt.Fprint(w, says(in.ID))
 	}))
-	defer handler.Close()
 	n := start(t, storetest.SQLite(t),
-		harness.Config{Handlers: map[harness.Type]string{harness.MemoryRecall: handler.URL}})
+		harness.Config{Handlers: map[harness.Type]string{harness.MemoryRecall: handler}})
 	n.Apply(`rules: [{name: r, on: [memory], when: event.text == "forbidden", then: block, reason: no}]` + "\n")
 	c := n.conn(harness.TransportSocket)
 	result := func(text string) func(string) string {

@@ -100,12 +100,7 @@ func (p *peer) next() (a answer) {
 
 func TestTheSocketIsForOneUserAndReplacesOnlyWhatNobodyUses(t *testing.T) {
 	path := filepath.Join(t.TempDir(), strings.Repeat("long-", 30), "ahp.sock")
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, nil, 0o600); err != nil { // what a killed server left behind
-		t.Fatal(err)
-	}
+	testbed.Write(t, path, "") // what a killed server left behind
 	l, err := harness.Listen(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"signalbox/internal/proc"
+	"signalbox/internal/testbed"
 )
 
 func TestTheProcessBehindAHookIsFound(t *testing.T) {
@@ -63,11 +64,7 @@ func TestACommandAtAPromptIsAPersons(t *testing.T) {
 func TestAnAgentWithItsHarnessInItsCommandLineIsTheClient(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o700); err != nil { //nolint:gosec // it is run
-			t.Fatal(err)
-		}
-		return path
+		return testbed.Script(t, filepath.Join(dir, name), text)
 	}
 	pipe := write("signalbox", "echo $$; read line\n")
 	agent := write("agent", "\"$@\"; exit $?\n")

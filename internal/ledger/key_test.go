@@ -35,7 +35,7 @@ func TestTheKeyOfALedger(t *testing.T) {
 			if err != nil || !l.Signs() {
 				t.Fatalf("a crash before the public key was written is not repaired: %v", err)
 			}
-			if got, _ := os.ReadFile(public); !bytes.Equal(got, want) {
+			if got := testbed.Read(t, public); !bytes.Equal(got, want) {
 				t.Errorf("the public key is %q, was %q", got, want)
 			}
 		})
@@ -54,8 +54,7 @@ func TestTheKeyOfALedger(t *testing.T) {
 		})
 		t.Run("a new database is not signed by nobody", func(t *testing.T) {
 			lost := t.TempDir()
-			text, _ := os.ReadFile(public)
-			testbed.Write(t, filepath.Join(lost, ledger.PublicKeyFile), text)
+			testbed.Write(t, filepath.Join(lost, ledger.PublicKeyFile), testbed.Read(t, public))
 			db := storetest.Open(t, storetest.SQLite(t), migrations()...)
 			if _, err := ledger.Open(t.Context(), ledger.Options{DB: db, Dir: lost, Origin: "test.example/x"}); !fault.Is(err,
 				fault.LedgerMismatch) {

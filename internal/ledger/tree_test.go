@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -156,8 +155,7 @@ func TestACheckpointIsSignedWithoutAnyoneAsking(t *testing.T) {
 			fill(t, n, want)
 			prefix := fmt.Sprintf("test.example/ledger\n%d\n", want)
 			testbed.Until(t, fmt.Sprintf("a checkpoint over %d entries", want), func() bool {
-				text, _ := os.ReadFile(filepath.Join(n.dir, ledger.CheckpointFile))
-				return strings.HasPrefix(string(text), prefix)
+				return strings.HasPrefix(testbed.ReadAny(filepath.Join(n.dir, ledger.CheckpointFile)), prefix)
 			})
 		}
 	})

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -196,12 +195,11 @@ func TestAWebhookGetsTheTokenBesideTheMessage(t *testing.T) {
 	t.Parallel()
 	eachAsking(t, func(t *testing.T, n *asking) {
 		tokens := make(chan string, 1)
-		hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		hook := testbed.ServeHTTP(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			tokens <- r.Header.Get(behalf.DelegationHeader)
 		}))
-		defer hook.Close()
 		n.Want(200, n.bob.APIKey, "PATCH /v1/agents/me", fmt.Sprintf(`{"delivery":{"webhook_url":%q,"prefer_websocket":false}}`,
-			hook.URL), nil)
+			hook), nil)
 		if _, err := n.ask(n.alice, n.bob.Address, "handoff", "{}", ""); err != nil {
 			t.Fatal(err)
 		}

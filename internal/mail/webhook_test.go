@@ -3,7 +3,6 @@ package mail_test
 import (
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -60,10 +59,9 @@ func TestAWebhookThatHangsHoldsTheSenderForTheConfiguredTime(t *testing.T) {
 	t.Parallel()
 	eachPair(t, func(o *mail.Options) { o.WebhookWait = 30 * time.Millisecond }, func(t *testing.T, n *mailtest.Node, alice, bob *mailtest.Agent) {
 		end := make(chan struct{})
-		hook := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end }))
-		defer hook.Close()
+		hook := testbed.ServeHTTP(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-end }))
 		defer close(end)
-		calledAt(bob, hook.URL)
+		calledAt(bob, hook)
 		if sent := alice.Send(bob.Address, "hangs", "m"); sent.Status != mail.Queued || sent.Note != "" {
 			t.Errorf("%+v", sent)
 		}

@@ -4,7 +4,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"signalbox/internal/notify/ntfy"
 	"signalbox/internal/notify/slack"
 	"signalbox/internal/notify/telegram"
+	"signalbox/internal/testbed"
 	"signalbox/internal/wire"
 )
 
@@ -46,13 +46,10 @@ func channelsAt(t *testing.T, address string) []notify.Channel {
 func TestAServiceThatMisbehavesIsAFailureAndNoMore(t *testing.T) {
 	t.Parallel()
 	var followed atomic.Bool
-	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { followed.Store(true) }))
-	defer elsewhere.Close()
-	closed := httptest.NewServer(http.NotFoundHandler())
-	closed.Close()
+	elsewhere := testbed.ServeHTTP(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { followed.Store(true) }))
 	for name, answer := range map[string]http.HandlerFunc{
 		"it points elsewhere": func(w http.ResponseWriter, r *http.Request) {
-			http.Redirect(w, r, elsewhere.URL+"/hunter2", http.StatusTemporaryRedirect)
+			http.Redirect(w, r, elsewhere+"/hunter2", http.StatusTemporaryRedirect)
 		},
 		"it answers without end": func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusBadGateway)
@@ -66,11 +63,9 @@ func TestAServiceThatMisbehavesIsAFailureAndNoMore(t *testing.T) {
 		"nobody is there": nil,
 	} {
 		t.Run(name, func(t *testing.T) {
-			address := closed.URL
+			address := "http://" + testbed.FreeAddress(t)
 			if answer != nil {
-				s := httptest.NewServer(answer)
-				defer s.Close()
-				address = s.URL
+				address = testbed.ServeHTTP(t, answer)
 			}
 			for _, c := range channelsAt(t, address) {
 				r := c.Send(t.Context(), notify.Message{ID: "delivery_1", Event: notify.Tested, Link: base})

@@ -20,6 +20,7 @@ import (
 
 	"signalbox/internal/notify"
 	"signalbox/internal/notify/slack"
+	"signalbox/internal/testbed"
 	"signalbox/internal/wire"
 )
 
@@ -60,9 +61,7 @@ func newSlackAPI(t *testing.T) *slackAPI {
 		_, _ = fmt.Fprintf(w, `{"ok":true,"url":"ws://%s/socket"}`, r.Host)
 	})
 	mux.HandleFunc("GET /socket", f.serveSocket)
-	s := httptest.NewServer(mux)
-	t.Cleanup(s.Close)
-	f.url = s.URL
+	f.url = testbed.ServeHTTP(t, mux)
 	return f
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -21,6 +20,7 @@ import (
 	"signalbox/internal/notify/slack"
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 	"signalbox/internal/wire"
 )
 
@@ -33,7 +33,7 @@ type receiver struct {
 
 func newReceiver(t *testing.T) *receiver {
 	f := &receiver{calls: newCalls(t)}
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	f.url = testbed.ServeHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if f.down.Load() {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
@@ -45,8 +45,6 @@ func newReceiver(t *testing.T) *receiver {
 		}
 		f.got <- call{"POST", values}
 	}))
-	t.Cleanup(s.Close)
-	f.url = s.URL
 	return f
 }
 

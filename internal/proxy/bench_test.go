@@ -6,13 +6,11 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"runtime"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -59,14 +57,13 @@ func BenchmarkCarry(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	bare := httptest.NewServer(&httputil.ReverseProxy{
+	bare := testbed.ServeHTTP(b, &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(to)
 			r.Out.URL.Path = strings.TrimPrefix(r.In.URL.Path, "/v1/proxy")
 		},
 		Transport: &http.Transport{MaxIdleConnsPerHost: 512, DisableCompression: true},
 	})
-	defer bare.Close()
 	transport := &http.Transport{MaxIdleConnsPerHost: 64}
 	rate := func(base, question string, connections, calls int) float64 {
 		began := time.Now()
@@ -98,11 +95,11 @@ func BenchmarkCarry(b *testing.B) {
 			var ours, theirs float64
 			var oursUsed, theirsUsed time.Duration
 			for b.Loop() {
-				begin := used()
-				theirs += rate(bare.URL, c.question, c.connections, 1600)
-				between := used()
+				begin := testbed.ProcessorTime()
+				theirs += rate(bare, c.question, c.connections, 1600)
+				between := testbed.ProcessorTime()
 				ours += rate(n.web.URL, c.question, c.connections, 1600)
-				oursUsed, theirsUsed = oursUsed+used()-between, theirsUsed+between-begin
+				oursUsed, theirsUsed = oursUsed+testbed.ProcessorTime()-between, theirsUsed+between-begin
 			}
 			b.ReportMetric(ours/float64(b.N), "ours/s")
 			b.ReportMetric(theirs/float64(b.N), "bare/s")
@@ -112,13 +109,6 @@ func BenchmarkCarry(b *testing.B) {
 			b.ReportMetric(float64(theirsUsed.Microseconds())/float64(b.N*1600), "bare-µs")
 		})
 	}
-}
-
-// used is the time of the processor that this process has used.
-func used() time.Duration {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // BenchmarkHeld holds 2,000 calls at once, on bare connections, and reports what each takes

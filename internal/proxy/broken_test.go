@@ -7,9 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
-	"signalbox/internal/proxy"
 	"signalbox/internal/testbed"
 )
 
@@ -20,7 +18,7 @@ const blockBash = `  - {name: no-bash, on: [tool_call], when: 'event.tool == "ba
 // Wherever the bytes of a stream are split, what is allowed arrives as it was sent, and of
 // what is not allowed nothing arrives.
 func TestStreamsDoNotDependOnHowTheirBytesAreSplit(t *testing.T) {
-	n := one(t, func(o *proxy.Options) { o.Beat = time.Minute })
+	n := silent(t)
 	for _, c := range formCases {
 		allowed, refused := strings.Join(c.stream("read", removeAll), ""), c.stream("bash", removeAll)
 		n.apply(blockBash)

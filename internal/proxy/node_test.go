@@ -20,6 +20,7 @@ import (
 	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/proxy"
 	"signalbox/internal/roster"
+	"signalbox/internal/store/storetest"
 	"signalbox/internal/testbed"
 	"signalbox/internal/wire"
 )
@@ -452,4 +453,24 @@ var formCases = []formCase{
 			`"type":"function_call","call_id":"call_1","name":"bash","arguments":"{\"command\":\"rm -r build\"}",` +
 			`"status":"completed"}],"usage":{"input_tokens":100,"output_tokens":40}}`,
 	},
+}
+
+// each runs a test on a node over every database.
+func each(t *testing.T, fn func(t *testing.T, n *node)) {
+	t.Helper()
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, address string) { fn(t, start(t, address)) })
+}
+
+// one runs a test on a node over SQLite, where the database does not matter.
+func one(t *testing.T, options ...func(*proxy.Options)) *node {
+	t.Helper()
+	t.Parallel()
+	return start(t, storetest.SQLite(t), options...)
+}
+
+// silent is a node over SQLite that sends nothing while a call waits.
+func silent(t *testing.T) *node {
+	t.Helper()
+	return one(t, func(o *proxy.Options) { o.Beat = time.Minute })
 }

@@ -9,29 +9,13 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"signalbox/internal/policy"
 	"signalbox/internal/proxy"
 	"signalbox/internal/roster"
-	"signalbox/internal/store/storetest"
 )
-
-// each runs a test on a node over every database.
-func each(t *testing.T, fn func(t *testing.T, n *node)) {
-	t.Helper()
-	t.Parallel()
-	storetest.Each(t, func(t *testing.T, address string) { fn(t, start(t, address)) })
-}
-
-// one runs a test on a node over SQLite, where the database does not matter.
-func one(t *testing.T, options ...func(*proxy.Options)) *node {
-	t.Helper()
-	t.Parallel()
-	return start(t, storetest.SQLite(t), options...)
-}
 
 func TestACallThatNoRuleMatchesIsPassedByteForByte(t *testing.T) {
 	each(t, func(t *testing.T, n *node) {
@@ -80,7 +64,7 @@ func TestACallThatNoRuleMatchesIsPassedByteForByte(t *testing.T) {
 }
 
 func TestAStreamIsPassedAsItComes(t *testing.T) {
-	n := one(t, func(o *proxy.Options) { o.Beat = time.Minute })
+	n := silent(t)
 	for _, rules := range []string{"", gateBash} {
 		n.apply(rules)
 		for _, c := range formCases {

@@ -1,14 +1,12 @@
 package proxy_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -51,7 +49,7 @@ const attempt = 3 * time.Second
 type matrix struct {
 	t            *testing.T
 	node, silent *node
-	elsewhere    *httptest.Server // where nobody should go
+	elsewhere    string // where nobody should go
 	keys         string
 	mu           sync.Mutex
 	asked, sent  map[string]int // calls that reached the provider, and us
@@ -59,10 +57,9 @@ type matrix struct {
 
 func newMatrix(t *testing.T) *matrix {
 	m := &matrix{t: t, asked: map[string]int{}, sent: map[string]int{}}
-	m.elsewhere = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	m.elsewhere = testbed.ServeHTTP(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		t.Errorf("%s: the redirect was followed", r.Header.Get("X-Scenario"))
 	}))
-	t.Cleanup(m.elsewhere.Close)
 	// At the first node a call is answered "ask again" before a late decision, at the second it is not.
 	m.node = start(t, storetest.SQLite(t), func(o *proxy.Options) { o.Beat, o.Attempt = 100*time.Millisecond, attempt })
 	m.silent = start(t, storetest.SQLite(t))
@@ -125,7 +122,7 @@ func (m *matrix) answer(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("X-Api-Key")+r.Header.Get("Authorization") == "" {
 			m.t.Errorf("%s: the provider got no key", id)
 		}
-		http.Redirect(w, r, m.elsewhere.URL+r.URL.Path, http.StatusTemporaryRedirect)
+		http.Redirect(w, r, m.elsewhere+r.URL.Path, http.StatusTemporaryRedirect)
 	case strings.HasSuffix(id, "/overloaded"):
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Retry-After-Ms", "20")
@@ -196,10 +193,10 @@ func runSDKs(t *testing.T, programs map[string][]string, args ...string) map[str
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
+			for line := range bytes.Lines(out) {
 				var s seen
-				if err := json.Unmarshal(lines.Bytes(), &s); err != nil {
-					t.Errorf("%s: %v", lines.Text(), err)
+				if err := json.Unmarshal(line, &s); err != nil {
+					t.Errorf("%s: %v", line, err)
 				}
 				results[sdk] = append(results[sdk], s)
 			}
@@ -299,11 +296,7 @@ func sdkPrograms(t *testing.T) map[string][]string {
 			programs[sdk] = []string{"../go/matrix"}
 		}
 	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	python := filepath.Join(cache, "signalbox-test-python")
+	python := testbed.Cache(t, "signalbox-test-python")
 	if _, err := os.Stat(filepath.Join(python, "installed")); err != nil { // Debian's own Python has no venv
 		t.Log("the SDKs for Python are not installed; scripts/test-tools does it where Python has venv")
 	} else {
@@ -343,7 +336,7 @@ func TestTheRealSDKsSeeWhatTheyShould(t *testing.T) {
 
 // front is the address of a server that can be restarted behind it.
 type front struct {
-	*httptest.Server
+	URL  string
 	mu   sync.Mutex
 	node *node // nil while there is none
 	stop context.CancelFunc
@@ -381,8 +374,7 @@ func TestCallsOfTheRealSDKsOutliveARestart(t *testing.T) {
 	m := &matrix{t: t, asked: map[string]int{}, sent: map[string]int{}}
 	n.provider.answers(m.answer)
 	f := &front{}
-	f.Server = httptest.NewServer(f)
-	t.Cleanup(f.Close)
+	f.URL = testbed.ServeHTTP(t, f)
 	f.serve(n)
 	keys, _ := json.Marshal(map[string]string{"plain": n.key})
 	done := make(chan map[string][]seen, 1)

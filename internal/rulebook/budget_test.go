@@ -165,7 +165,7 @@ func TestAHundredCallsAtOnceDoNotPassABudgetTogether(t *testing.T) {
 					!strings.Contains(d.Reason, "$1 of $1") {
 					t.Errorf("%s: a budget that is spent: %+v", name, d.Verdict)
 				}
-				report, err := nodes[0].book.Replay(t.Context(), mustParseAll(t, source), time.Time{}, func(int64, int64) {})
+				report, err := nodes[0].book.Replay(t.Context(), mustParse(t, source), time.Time{}, func(int64, int64) {})
 				if err != nil || per == "agent" && (report.Changed != 0 || report.OtherRule != 0) {
 					t.Errorf("the record says otherwise than the policy: %+v %v", report, err)
 				}
@@ -174,7 +174,7 @@ func TestAHundredCallsAtOnceDoNotPassABudgetTogether(t *testing.T) {
 	})
 }
 
-func mustParseAll(t *testing.T, source string) *policy.Policy {
+func mustParse(t *testing.T, source string) *policy.Policy {
 	t.Helper()
 	p, err := policy.Parse([]byte("version: 1\n" + source))
 	if err != nil {
@@ -424,7 +424,7 @@ func TestCallsAtOnceDoNotPassTheBudgetOfAHandoffTogether(t *testing.T) {
 				t.Errorf("%s, spent: %+v", name, d.Verdict)
 			}
 		}
-		report, err := n.book.Replay(t.Context(), mustParse(t, "  []\n"), time.Time{}, func(int64, int64) {})
+		report, err := n.book.Replay(t.Context(), mustParse(t, "rules: []\n"), time.Time{}, func(int64, int64) {})
 		if err != nil || report.Changed != 0 || report.OtherRule != 0 || report.Decisions < 100 {
 			t.Errorf("the record says otherwise than the policy: %+v %v", report, err)
 		}
@@ -481,12 +481,12 @@ func TestBudgetsOfLayersHoldAndAreReplayedAndExplained(t *testing.T) {
 		n.end(bob, over{Reserve: last.Record.Reserve.ID, USD: 0.8})
 		want("spent", bob, policy.Block, "ws-day", "workspace", 1)
 
-		report, err := n.book.ReplayLayer(t.Context(), ws, mustParseAll(t, wsSource), time.Time{}, func(int64, int64) {})
+		report, err := n.book.ReplayLayer(t.Context(), ws, mustParse(t, wsSource), time.Time{}, func(int64, int64) {})
 		if err != nil || report.Changed != 0 || report.OtherRule != 0 || report.Decisions < 5 {
 			t.Errorf("the record says otherwise than the policy: %+v %v", report, err)
 		}
 		// A budget that was never in force is counted anew, with what was reserved.
-		another := mustParseAll(t, "budgets: [{name: ws-hour, per: workspace, each: hour, usd: 0.9}]\n")
+		another := mustParse(t, "budgets: [{name: ws-hour, per: workspace, each: hour, usd: 0.9}]\n")
 		report, err = n.book.ReplayLayer(t.Context(), ws, another, time.Time{}, func(int64, int64) {})
 		if err != nil || report.Changed != 0 || report.OtherRule != 2 {
 			t.Errorf("another budget: %+v %v", report, err)

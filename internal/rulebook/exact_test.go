@@ -71,22 +71,13 @@ func TestALimitLetsThroughExactlyWhatItSays(t *testing.T) {
 						t.Errorf("round %d: %d of 100 were allowed, want 60", round, got)
 					}
 				}
-				report, err := all[0].book.Replay(t.Context(), mustParse(t, limit60), time.Time{}, func(int64, int64) {})
+				report, err := all[0].book.Replay(t.Context(), mustParse(t, "rules:\n"+limit60), time.Time{}, func(int64, int64) {})
 				if err != nil || report.Changed != 0 || report.OtherRule != 0 {
 					t.Errorf("the record says otherwise than the policy: %+v %v", report, err)
 				}
 			})
 		}
 	})
-}
-
-func mustParse(t *testing.T, rules string) *policy.Policy {
-	t.Helper()
-	p, err := policy.Parse([]byte("version: 1\nrules:\n" + rules))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
 }
 
 // withDana is a node with a user.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"signalbox/internal/run"
 	"signalbox/internal/run/engine"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 	"signalbox/internal/wire"
 )
 
@@ -34,10 +34,7 @@ func (n *node) price(model string, input float64) {
 // recorded is what a real CLI has written, as testdata/usage has it.
 func recorded(t testing.TB, name string) [][]byte {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", "usage", name+".jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testbed.Read(t, filepath.Join("testdata", "usage", name+".jsonl"))
 	return bytes.Split(bytes.TrimSpace(text), []byte("\n"))
 }
 

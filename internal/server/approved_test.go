@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -20,15 +19,14 @@ import (
 func TestNothingElseIsDoneThanWhatWasApproved(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		var sent []string // what the provider was asked
-		provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		provider := testbed.ServeHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
 			sent = append(sent, string(body))
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = io.WriteString(w, `{"id":"msg_1","content":[]}`)
 		}))
-		t.Cleanup(provider.Close)
 		b := start(t, address, map[string]string{
-			"tasks.plan_approval": "true", "proxy.anthropic.upstream": provider.URL, "proxy.anthropic.key": "sk-ant-0001",
+			"tasks.plan_approval": "true", "proxy.anthropic.upstream": provider, "proxy.anthropic.key": "sk-ant-0001",
 		})
 		b.want(200, request{
 			call: "PUT /ops/policy", media: "application/yaml", token: b.token(),

@@ -9,7 +9,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"net/http/httptrace"
 	"os"
 	"os/exec"
@@ -42,7 +41,7 @@ const benchSignal = `{"amp_version":"1.0","agent_id":"bench","run_id":"run-%d","
 // handler that only parses the same body and answers. 64 connections; the client is in
 // the same process. The two take turns.
 func BenchmarkSignal(b *testing.B) {
-	bare := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	bare := testbed.ServeHTTP(b, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var v map[string]any
 		body, _ := io.ReadAll(r.Body)
 		if err := json.Unmarshal(body, &v); err != nil {
@@ -54,7 +53,6 @@ func BenchmarkSignal(b *testing.B) {
 		_, _ = io.WriteString(w,
 			`{"status":"pending","gate_id":"gate_01jt4kzzzzzzzzzzzzzzzzzzzz","message":"Awaiting operator approval"}`)
 	}))
-	defer bare.Close()
 	for name, address := range benchDatabases {
 		b.Run(name, func(b *testing.B) {
 			s := startBench(b, address(b))
@@ -63,7 +61,7 @@ func BenchmarkSignal(b *testing.B) {
 				const turns = 5
 				for range turns {
 					ours += signalsPerSecond(b, s.url+"/amp/signal", s.key) / turns
-					theirs += signalsPerSecond(b, bare.URL, s.key) / turns
+					theirs += signalsPerSecond(b, bare, s.key) / turns
 				}
 				b.ReportMetric(ours, "ours/s")
 				b.ReportMetric(theirs, "bare/s")

@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,11 +15,8 @@ func TestAFlagBeatsTheEnvironmentBeatsTheFileBeatsTheDefault(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, server.ConfigFile)
-	if err := os.WriteFile(path,
-		[]byte("listen: 127.0.0.1:1\npublic_url: http://file.example/\nledger:\n  retention: 90d\nlog: {level: warn}\n"),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Write(t, path,
+		"listen: 127.0.0.1:1\npublic_url: http://file.example/\nledger:\n  retention: 90d\nlog: {level: warn}\n")
 	env := []string{
 		"SIGNALBOX_DATA=" + dir, "SIGNALBOX_LISTEN=127.0.0.1:2", "SIGNALBOX_PUBLIC_URL=http://env.example",
 		"SIGNALBOX_DB=postgres://u:hunter2@h/d", "SIGNALBOX_LISEN=x", "OTHER=x",

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -21,20 +20,19 @@ func TestAPageInABrowserWritesNothing(t *testing.T) {
 	t.Parallel()
 	b := start(t, "", map[string]string{"mail.mesh.open": "127.0.0.0/8"})
 	port := b.url[strings.LastIndexByte(b.url, ':')+1:]
-	attacker := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	attacker := testbed.ServeHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		_, _ = w.Write([]byte("<!doctype html><title>Kittens</title><body>Kittens"))
 	}))
-	t.Cleanup(attacker.Close)
 	// The browser finds every name of the attacker at this machine: at the attacker's own server by one,
 	// at Signalbox by another.
 	browser := chromium(t, chromedp.Flag("host-resolver-rules", "MAP *.evil.example 127.0.0.1"))
 	victim := b.tab(t, browser, b.token())
 	before := b.head()
 	body, _ := registration("kitten", "default")
-	elsewhere := strings.Replace(attacker.URL, "127.0.0.1", "www.evil.example", 1)
+	elsewhere := strings.Replace(attacker, "127.0.0.1", "www.evil.example", 1)
 	for name, page := range map[string]string{
-		"another origin":                 attacker.URL,
+		"another origin":                 attacker,
 		"another site":                   elsewhere,
 		"a name that leads to Signalbox": "http://rebound.evil.example:" + port,
 	} {

@@ -17,7 +17,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -307,7 +306,7 @@ func BenchmarkTaskMessages(b *testing.B) {
 			var next atomic.Int64
 			var wg sync.WaitGroup
 			b.ResetTimer()
-			before := processorTime(b)
+			before := testbed.ProcessorTime()
 			for range 64 {
 				wg.Go(func() {
 					for {
@@ -325,20 +324,9 @@ func BenchmarkTaskMessages(b *testing.B) {
 			wg.Wait()
 			messages := float64(next.Load() - 64*3)
 			b.ReportMetric(messages/b.Elapsed().Seconds(), "messages/s")
-			b.ReportMetric(float64((processorTime(b)-before).Microseconds())/messages, "cpu-us/message")
+			b.ReportMetric(float64((testbed.ProcessorTime()-before).Microseconds())/messages, "cpu-us/message")
 		})
 	}
-}
-
-// processorTime is what this process has used so far: server and clients. On a machine that
-// others use too it says more than the time that has passed.
-func processorTime(b *testing.B) time.Duration {
-	b.Helper()
-	var used syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
 // fillWithEntries writes a million entries, of which some are gates. Their risk is low, so
@@ -432,12 +420,12 @@ func BenchmarkTheDashboard(b *testing.B) {
 			})
 		}
 		_, key := s.addAgent("busy")
-		before, began := cpu(), time.Now()
+		before, began := testbed.ProcessorTime(), time.Now()
 		for i := range 50 {
 			s.ask(key, "busy", fmt.Sprint("busy-", i), "Do it")
 			time.Sleep(100 * time.Millisecond) // the pace that is measured
 		}
-		b.ReportMetric((cpu()-before).Seconds()/time.Since(began).Seconds(), "cores-with-clients")
+		b.ReportMetric((testbed.ProcessorTime()-before).Seconds()/time.Since(began).Seconds(), "cores-with-clients")
 		b.ReportMetric(float64(events.Load()), "pages")
 		cancel()
 		watching.Wait()
@@ -449,18 +437,11 @@ func BenchmarkTheDashboard(b *testing.B) {
 func quiet(b *testing.B) {
 	b.Helper()
 	for begun := time.Now(); time.Since(begun) < 3*time.Minute; {
-		before := cpu()
+		before := testbed.ProcessorTime()
 		time.Sleep(500 * time.Millisecond)
-		if cpu()-before < 25*time.Millisecond {
+		if testbed.ProcessorTime()-before < 25*time.Millisecond {
 			return
 		}
 	}
 	b.Fatal("the server does not come to rest")
-}
-
-// cpu is how much this process has used.
-func cpu() time.Duration {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // never fails
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,6 +18,7 @@ import (
 	"signalbox/internal/mail/directory"
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // mailers are agents that write to one another, each always the same message.
@@ -158,7 +158,7 @@ func (m *mailers) leastMail(b *testing.B, address string) http.Handler {
 // that is as durable (leastMail). 16 connections; the client is in the same process. The three take
 // turns. Then it sends at half of our rate.
 func BenchmarkMail(b *testing.B) {
-	bare := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	bare := testbed.ServeHTTP(b, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var v map[string]any
 		if err := json.NewDecoder(r.Body).Decode(&v); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
@@ -168,7 +168,6 @@ func BenchmarkMail(b *testing.B) {
 		_, _ = io.WriteString(w,
 			`{"id":"msg_1706648400_abc123abc123abc1","status":"queued","method":"relay","queued_at":"2026-01-30T10:00:00Z"}`)
 	}))
-	defer bare.Close()
 	for name, address := range benchDatabases {
 		b.Run(name, func(b *testing.B) {
 			m := newMailers(b, startBench(b, address(b)), 40)
@@ -176,15 +175,14 @@ func BenchmarkMail(b *testing.B) {
 			if name == "sqlite" {
 				beside = storetest.SQLite(b)
 			}
-			least := httptest.NewServer(m.leastMail(b, beside))
-			defer least.Close()
+			least := testbed.ServeHTTP(b, m.leastMail(b, beside))
 			for b.Loop() {
 				var ours, theirs, leasts float64
 				const turns, each = 5, 3000 // queues take 1,000 of each agent
 				for range turns {
 					ours += m.perSecond(b, m.url+"/v1/route", each) / turns
-					leasts += m.perSecond(b, least.URL, each) / turns
-					theirs += m.perSecond(b, bare.URL, each) / turns
+					leasts += m.perSecond(b, least, each) / turns
+					theirs += m.perSecond(b, bare, each) / turns
 				}
 				b.ReportMetric(ours, "ours/s")
 				b.ReportMetric(theirs, "bare/s")

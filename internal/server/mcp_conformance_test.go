@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"os/exec"
@@ -55,12 +54,11 @@ func TestMCPConformance(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	proxy := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+	proxy := testbed.ServeHTTP(t, &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(server)
 		r.Out.Host = r.In.Host
 		r.Out.Header.Set("Authorization", "Bearer "+b.keys["coordinator"])
 	}})
-	defer proxy.Close()
 	expected := "server:\n"
 	for name := range needFixtures {
 		expected += "  - " + name + "\n"
@@ -68,7 +66,7 @@ func TestMCPConformance(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "expected.yaml")
 	testbed.Write(t, file, expected)
 	out, err := exec.CommandContext(t.Context(), "node", "--require", "./testdata/node18.cjs", suite, "server", "--url",
-		proxy.URL+"/mcp", "--suite", "all", "--expected-failures", file).CombinedOutput()
+		proxy+"/mcp", "--suite", "all", "--expected-failures", file).CombinedOutput()
 	text := string(out)
 	if err != nil || strings.Contains(text, "Unexpected") {
 		t.Errorf("%v\n%s", err, text)

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -354,13 +352,5 @@ func TestMailThroughTools(t *testing.T) {
 // npmProgram is a file of a package that scripts/test-tools has installed.
 func npmProgram(t *testing.T, name string) string {
 	t.Helper()
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(cache, "signalbox-test-tools", "node_modules", name)
-	if _, err := os.Stat(file); err != nil {
-		testbed.Missing(t, "%s is not installed; scripts/test-tools does that: %v", name, err)
-	}
-	return file
+	return testbed.Installed(t, "signalbox-test-tools", "node_modules", name)
 }

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -40,8 +38,7 @@ func TestTwoNodesShareOneLedger(t *testing.T) {
 	}
 	// The second node takes over the checkpoint that the first signs.
 	testbed.Until(t, fmt.Sprintf("a checkpoint over %d entries on the second node", s.Entries), func() bool {
-		text, _ := os.ReadFile(filepath.Join(b.config.Data, "checkpoint"))
-		return strings.Contains(string(text), fmt.Sprintf("\n%d\n", s.Entries))
+		return strings.Contains(testbed.ReadAny(filepath.Join(b.config.Data, "checkpoint")), fmt.Sprintf("\n%d\n", s.Entries))
 	})
 	if status, answer, _ := b.do(request{call: "GET /ledger/checkpoint"}); status != http.StatusOK ||
 		!strings.Contains(answer, "— signalbox.local/") {
@@ -94,13 +91,12 @@ func TestALedgerThatIsNotWhatWasSignedIsReadOnly(t *testing.T) {
 func TestAServerThatIsStoppedHoldsNothing(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		asked := make(chan struct{}, 100)
-		silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		silent := testbed.ServeHTTP(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body) // by which the server notices that the caller is gone
 			asked <- struct{}{}
 			<-r.Context().Done()
 		}))
-		t.Cleanup(silent.Close)
-		settings := map[string]string{"data": t.TempDir(), "notify.webhook": silent.URL}
+		settings := map[string]string{"data": t.TempDir(), "notify.webhook": silent}
 		for round := range 2 {
 			b := start(t, address, settings)
 			if round == 0 {

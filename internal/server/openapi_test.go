@@ -3,7 +3,6 @@ package server_test
 import (
 	"encoding/json" // what a stranger's client would send
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -144,14 +143,7 @@ print(int(answer.status_code), answer.parsed.status, answer.parsed.gate_id)
 // a warning, and signals with it.
 func TestAGeneratedClientSignals(t *testing.T) {
 	t.Parallel()
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	bin := filepath.Join(cache, "signalbox-test-python", "bin")
-	if _, err := os.Stat(filepath.Join(bin, "openapi-python-client")); err != nil {
-		testbed.Missing(t, "openapi-python-client is not installed; scripts/test-tools does it where Python has venv: %v", err)
-	}
+	bin := filepath.Dir(testbed.Installed(t, "signalbox-test-python", "bin", "openapi-python-client"))
 	b := start(t, "", nil)
 	_, key := b.addAgent("resume-tailor")
 	_, document, _ := b.do(request{call: "GET /openapi.json"})

@@ -3,8 +3,6 @@ package server_test
 import (
 	"io"
 	"net/http"
-	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -23,7 +21,7 @@ func TestAModelCallMeetsAGateOnTheRealServer(t *testing.T) {
 		`"name":"bash","input":{"command":"make deploy"}}],"usage":{"input_tokens":1000,"output_tokens":100}}`
 	storetest.Each(t, func(t *testing.T, address string) {
 		var asked atomic.Int64
-		provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		provider := testbed.ServeHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			asked.Add(1)
 			if r.Header.Get("Authorization") != "Bearer sk-from-the-file" || r.URL.Path != "/v1/messages" {
 				w.WriteHeader(http.StatusUnauthorized)
@@ -32,17 +30,12 @@ func TestAModelCallMeetsAGateOnTheRealServer(t *testing.T) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = io.WriteString(w, reply)
 		}))
-		defer provider.Close()
 		data := t.TempDir()
 		file := filepath.Join(data, server.ConfigFile)
-		if err := os.WriteFile(file,
-			[]byte("proxy:\n  anthropic:\n    key: sk-from-the-file\n    upstream: "+provider.URL+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Write(t, file, "proxy:\n  anthropic:\n    key: sk-from-the-file\n    upstream: "+provider+"\n")
 		b := start(t, address, map[string]string{"data": data})
-		if text, err := os.ReadFile(file); err != nil || strings.Contains(string(text), "sk-from") ||
-			!strings.Contains(string(text), provider.URL) {
-			t.Errorf("%s %v", text, err)
+		if text := string(testbed.Read(t, file)); strings.Contains(text, "sk-from") || !strings.Contains(text, provider) {
+			t.Error(text)
 		}
 		var keys struct {
 			Keys []struct {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -421,15 +420,14 @@ func TestTheLinkInAChatOpensTheGate(t *testing.T) {
 	t.Parallel()
 	browser := chromium(t)
 	links := make(chan string, 10)
-	slack := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	slack := testbed.ServeHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, link, _ := strings.Cut(r.PostFormValue("blocks"), `"url":"`)
 		link, _, _ = strings.Cut(link, `"`)
 		links <- link
 		_, _ = fmt.Fprint(w, `{"ok":true,"channel":"C1","ts":"1.1"}`)
 	}))
-	defer slack.Close()
 	b := start(t, "", map[string]string{
-		"harness.timeout": "1s", "notify.slack.token": "xoxb-1", "notify.slack.channel": "C1", "notify.slack.api": slack.URL,
+		"harness.timeout": "1s", "notify.slack.token": "xoxb-1", "notify.slack.channel": "C1", "notify.slack.api": slack,
 	})
 	b.ops(200, "PUT /ops/policy",
 		"version: 1\nrules: [{name: ask, on: [action], when: 'event.tool == \"bash\"', then: gate}]\n", nil)

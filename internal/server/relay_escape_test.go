@@ -7,7 +7,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/http/httptest"
 	"regexp"
 	"slices"
 	"strings"
@@ -15,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
+
+	"signalbox/internal/testbed"
 )
 
 // hostile is what an agent would write that wants to act as whoever reads it. Each part
@@ -286,14 +287,13 @@ func (f *infection) model(tells *atomic.Value) {
 func TestNothingThatAgentsWriteRuns(t *testing.T) {
 	t.Parallel()
 	var tells atomic.Value
-	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	provider := testbed.ServeHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, tells.Load().(string))
 	}))
-	defer provider.Close()
 	b := start(t, "", map[string]string{
 		"limits.per_agent": "0", "harness.timeout": "3s",
-		"proxy.anthropic.upstream": provider.URL, "proxy.anthropic.key": "sk-x",
+		"proxy.anthropic.upstream": provider, "proxy.anthropic.key": "sk-x",
 	})
 	// The policy of a first start would put hostile commands to a person, and the calls would wait.
 	b.ops(

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"strings"
@@ -18,6 +17,8 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"signalbox/internal/testbed"
 )
 
 // slowLine is a line to the server on which every answer takes a while. edit changes the script on its
@@ -45,15 +46,14 @@ func (b *box) slowLine(t *testing.T, delay time.Duration, edit func(script strin
 			return err
 		},
 	}
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := testbed.ServeHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-time.After(delay):
 			proxy.ServeHTTP(w, r)
 		case <-r.Context().Done():
 		}
 	}))
-	t.Cleanup(s.Close)
-	return strings.Replace(s.URL, "127.0.0.1", "localhost", 1) // the name that people have signed in at
+	return strings.Replace(s, "127.0.0.1", "localhost", 1) // the name that people have signed in at
 }
 
 // watchKeys notes in a page what a person at its keys believes, who sees no more than the list: want

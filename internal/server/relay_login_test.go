@@ -1,10 +1,8 @@
 package server_test
 
 import (
-	"io"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"slices"
@@ -14,21 +12,22 @@ import (
 
 	"github.com/zitadel/oidc/v3/example/server/exampleop"
 	"github.com/zitadel/oidc/v3/example/server/storage"
+
+	"signalbox/internal/testbed"
 )
 
 // TestSigningInThroughOpenIDConnect signs in with a provider that others have written.
 func TestSigningInThroughOpenIDConnect(t *testing.T) {
 	var provider http.Handler
-	issuer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	issuer := testbed.ServeHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		provider.ServeHTTP(w, r)
 	}))
-	defer issuer.Close()
 	b := start(t, "", map[string]string{
-		"oidc.issuer": issuer.URL + "/", "oidc.client_id": "signalbox",
+		"oidc.issuer": issuer + "/", "oidc.client_id": "signalbox",
 		"oidc.client_secret": "between us",
 	})
 	storage.RegisterClients(storage.WebClient("signalbox", "between us", b.url+"/ui/login/oidc/callback"))
-	provider = exampleop.SetupServer(issuer.URL+"/", storage.NewStorage(storage.NewUserStore(issuer.URL)),
+	provider = exampleop.SetupServer(issuer+"/", storage.NewStorage(storage.NewUserStore(issuer)),
 		slog.New(slog.DiscardHandler), false)
 
 	// login goes through the provider's own form.
@@ -38,19 +37,12 @@ func TestSigningInThroughOpenIDConnect(t *testing.T) {
 		if id == nil {
 			t.Fatalf("the provider shows no form: %s", form)
 		}
-		res, err := v.PostForm(issuer.URL+"/login/username",
-			url.Values{"username": {user}, "password": {"verysecure"}, "id": {id[1]}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = res.Body.Close() }()
-		text, err := io.ReadAll(res.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return res.StatusCode, string(text)
+		status, page, _ = testbed.Call(t, v.Client, http.MethodPost, issuer+"/login/username",
+			url.Values{"username": {user}, "password": {"verysecure"}, "id": {id[1]}}.Encode(),
+			map[string]string{"Content-Type": "application/x-www-form-urlencoded"})
+		return status, page
 	}
-	user := "test-user@" + strings.Split(strings.TrimPrefix(issuer.URL, "http://"), ":")[0]
+	user := "test-user@" + strings.Split(strings.TrimPrefix(issuer, "http://"), ":")[0]
 
 	if page := b.visitor().sees("/ui/login"); !strings.Contains(page, "Continue with 127.0.0.1") {
 		t.Error("there is no button")
@@ -193,10 +185,10 @@ func TestSigningIn(t *testing.T) {
 				t.Errorf("%d %s", status, answer)
 			}
 			if status, answer, _ := v.send("POST", "/ops/login", nil,
-				http.Header{"Sec-Fetch-Site": {"cross-site"}}); status != 403 {
+				map[string]string{"Sec-Fetch-Site": "cross-site"}); status != 403 {
 				t.Errorf("%d %s", status, answer)
 			}
-			if status, _, _ := v.send("POST", "/ops/login", nil, http.Header{"Sec-Fetch-Site": {"same-origin"}}); status != 201 {
+			if status, _, _ := v.send("POST", "/ops/login", nil, map[string]string{"Sec-Fetch-Site": "same-origin"}); status != 201 {
 				t.Error(status)
 			}
 		})

@@ -32,10 +32,9 @@ func work(t *testing.T, address string) *worked {
 func workOn(t *testing.T, b *box) *worked {
 	t.Helper()
 	w := &worked{box: b}
-	gone := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, _ *http.Request) {
+	gone := testbed.ServeHTTP(t, http.HandlerFunc(func(out http.ResponseWriter, _ *http.Request) {
 		out.WriteHeader(http.StatusGone)
 	}))
-	t.Cleanup(gone.Close)
 
 	alice, bob := b.register("alice", "default"), b.register("bob", "default")
 	alice.amp(200, "POST /v1/route",
@@ -49,7 +48,7 @@ func workOn(t *testing.T, b *box) *worked {
 	w.message = regexp.MustCompile(`msg_[0-9a-z_]+`).FindString(answer)
 	w.gate = regexp.MustCompile(`gate_[0-9a-z]{26}`).FindString(answer)
 
-	b.ops(200, "PUT /ops/tasks/webhooks/executor", `{"url":"`+gone.URL+`"}`, nil)
+	b.ops(200, "PUT /ops/tasks/webhooks/executor", `{"url":"`+gone+`"}`, nil)
 	coordinator, executor := b.agentWith("coordinator", "default"), b.agentWith("executor", "default")
 	b.want(202, request{call: "POST /amp/messages", token: coordinator, body: taskDispatch})
 	b.want(202, request{

@@ -3,7 +3,6 @@ package server_test
 import (
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"strings"
@@ -229,9 +228,8 @@ func (s *stage) recorded(by string, after int64) (workspaces []string) {
 // has to be listed above.
 func TestEveryActionTakesItsRole(t *testing.T) {
 	t.Parallel()
-	channel := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	defer channel.Close()
-	b := start(t, "", map[string]string{"notify.webhook": channel.URL}, withBells())
+	channel := testbed.ServeHTTP(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	b := start(t, "", map[string]string{"notify.webhook": channel}, withBells())
 	s := &stage{worked: workOn(t, b)}
 	_, s.key = b.addAgent("asker")
 	s.sender, s.address = b.register("carol", "default"), b.register("dave", "default").address

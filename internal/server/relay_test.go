@@ -2,7 +2,7 @@ package server_test
 
 import (
 	"html"
-	"io"
+	"maps"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
@@ -55,31 +55,14 @@ func (v *visitor) get(path string) (status int, page string, header http.Header)
 
 func (v *visitor) post(path string, form url.Values) (status int, page string, header http.Header) {
 	v.b.t.Helper()
-	return v.send("POST", path, form, http.Header{"Sec-Fetch-Site": {"same-origin"}})
+	return v.send("POST", path, form, map[string]string{"Sec-Fetch-Site": "same-origin"})
 }
 
-func (v *visitor) send(method, path string, form url.Values, header http.Header) (status int, page string,
-	answered http.Header,
-) {
+func (v *visitor) send(method, path string, form url.Values, header map[string]string) (int, string, http.Header) {
 	v.b.t.Helper()
-	req, err := http.NewRequestWithContext(v.b.t.Context(), method, v.b.url+path, strings.NewReader(form.Encode()))
-	if err != nil {
-		v.b.t.Fatal(err)
-	}
-	if header != nil {
-		req.Header = header
-	}
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	res, err := v.Do(req)
-	if err != nil {
-		v.b.t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		v.b.t.Fatal(err)
-	}
-	return res.StatusCode, string(text), res.Header
+	all := map[string]string{"Content-Type": "application/x-www-form-urlencoded"}
+	maps.Copy(all, header)
+	return testbed.Call(v.b.t, v.Client, method, v.b.url+path, form.Encode(), all)
 }
 
 // sees fails the test when a page is not there or does not contain the texts.
@@ -173,7 +156,7 @@ func TestWhatTheDashboardRefuses(t *testing.T) {
 			"vera may not decide this gate") {
 			t.Errorf("a viewer decides: %s", page)
 		}
-		for _, header := range []http.Header{{"Sec-Fetch-Site": {"cross-site"}}, {"Origin": {"https://evil.example"}}} {
+		for _, header := range []map[string]string{{"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://evil.example"}} {
 			if status, _, _ := admin.send("POST", "/ui/inbox/"+gate+"/decide", url.Values{"do": {"approve"}},
 				header); status != 403 {
 				t.Errorf("from another site: %d", status)

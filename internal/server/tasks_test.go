@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -176,13 +175,7 @@ func TestAClaimAboutCommitsIsShown(t *testing.T) {
 		}
 		git := func(args ...string) string {
 			t.Helper()
-			as := []string{"-C", repo, "-c", "user.name=kay", "-c", "user.email=kay@x"}
-			cmd := exec.CommandContext(t.Context(), "git", append(as, args...)...)
-			out, err := cmd.CombinedOutput()
-			if err != nil {
-				t.Fatalf("git %v: %v %s", args, err, out)
-			}
-			return strings.TrimSpace(string(out))
+			return testbed.Git(t, repo, args...)
 		}
 		git("init", "-q", "-b", "main")
 		git("commit", "-q", "--allow-empty", "-m", "one")
@@ -212,14 +205,12 @@ func TestAClaimAboutCommitsIsShown(t *testing.T) {
 		ann.sees("/ui/tasks/default/T-2026-045", "read with every message and twice a minute", "failed",
 			"There is no commit a3f8d21")
 		git("checkout", "-q", "-b", "feature/timer")
-		if err := os.WriteFile(filepath.Join(repo, "a.go"), []byte("one\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Write(t, filepath.Join(repo, "a.go"), "one\n")
 		git("add", ".")
 		git("commit", "-q", "-m", "two")
 		send(202, executor, taskResult, "T-2026-045", "", git("rev-parse", "HEAD"))
-		ann.sees("/ui/tasks/default/T-2026-045", "verified", "kay &lt;kay@x&gt;")
-		if c := shown("T-2026-045").Subtasks["T-2026-045-S1"].Claim; c.Outcome != amp.Verified || c.Author != "kay <kay@x>" {
+		ann.sees("/ui/tasks/default/T-2026-045", "verified", "Kay &lt;kay@example.com&gt;")
+		if c := shown("T-2026-045").Subtasks["T-2026-045-S1"].Claim; c.Outcome != amp.Verified || c.Author != "Kay <kay@example.com>" {
 			t.Errorf("%+v", c)
 		}
 		b.wantRebuilt(10)
@@ -426,8 +417,8 @@ func TestTheMirrorFollowsTheTasks(t *testing.T) {
 		t.Fatalf("%d %s", status, answer)
 	}
 	testbed.Until(t, "the task in the mirror", func() bool {
-		text, err := os.ReadFile(filepath.Join(dir, "default", "T-2026-044.json"))
-		return err == nil && strings.Contains(string(text), `"task_status": "dispatched"`)
+		text := testbed.ReadAny(filepath.Join(dir, "default", "T-2026-044.json"))
+		return strings.Contains(text, `"task_status": "dispatched"`)
 	})
 }
 

@@ -3,7 +3,6 @@ package server_test
 import (
 	"encoding/json"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -236,7 +235,7 @@ func TestAnApprovalIsForTheUserOfAToken(t *testing.T) {
 
 // Signals and calls through the proxy take the same tokens.
 func TestTokensOnSignalsAndTheProxy(t *testing.T) {
-	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	provider := testbed.ServeHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for name := range r.Header {
 			if strings.HasPrefix(name, "X-Amp") {
 				t.Errorf("the provider got %s", name)
@@ -245,10 +244,9 @@ func TestTokensOnSignalsAndTheProxy(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte(`{"data":[]}`))
 	}))
-	t.Cleanup(provider.Close)
 	i := oidctest.Start(t)
 	eachBoxWith(t, map[string]string{
-		"users.oidc": "issuer=" + i.URL + " audience=box create=true", "proxy.anthropic.upstream": provider.URL,
+		"users.oidc": "issuer=" + i.URL + " audience=box create=true", "proxy.anthropic.upstream": provider,
 		"proxy.anthropic.key": "sk-ant-x",
 	}, func(t *testing.T, b *box) {
 		b.applyPolicy("version: 1\nrules: []\n")

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"sync"
@@ -25,7 +24,7 @@ import (
 
 // receiver is an agent's webhook. It answers with a status and notes what came.
 type receiver struct {
-	*httptest.Server
+	URL    string
 	status atomic.Int32
 	mu     sync.Mutex
 	bodies []string
@@ -36,14 +35,13 @@ func newReceiver(t *testing.T) *receiver {
 	t.Helper()
 	r := &receiver{}
 	r.status.Store(http.StatusOK)
-	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	r.URL = testbed.ServeHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		body, _ := io.ReadAll(req.Body)
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.bodies, r.heads = append(r.bodies, string(body)), append(r.heads, req.Header.Clone())
 		w.WriteHeader(int(r.status.Load()))
 	}))
-	t.Cleanup(r.Close)
 	return r
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -327,12 +326,9 @@ func TestTheMirrorHasACommitForEveryEvent(t *testing.T) {
 		if dirty := r.git("status", "--porcelain"); dirty != "" {
 			t.Errorf("the folder is not what was committed: %s", dirty)
 		}
-		text, err := os.ReadFile(file)
+		text := testbed.Read(t, file)
 		var shown amp.Record
-		if err == nil {
-			err = json.Unmarshal(text, &shown)
-		}
-		if err != nil || shown.Status != n.status(taskT) || shown.Count != 1 {
+		if err := json.Unmarshal(text, &shown); err != nil || shown.Status != n.status(taskT) || shown.Count != 1 {
 			t.Errorf("%s %v", text, err)
 		}
 		if problems := amp.CheckRecord("task_record", text); len(problems) > 0 {

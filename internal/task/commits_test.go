@@ -109,7 +109,6 @@ func (j *job) resume(status string) {
 func put(t *testing.T, text string, path ...string) {
 	t.Helper()
 	name := filepath.Join(path...)
-	_ = os.MkdirAll(filepath.Dir(name), 0o755)
 	_ = os.Remove(name)
 	testbed.Write(t, name, text)
 }
@@ -270,7 +269,7 @@ func TestFalseClaimsAreRefused(t *testing.T) {
 		"not all of it":        {amp.CommitNotOnBranch, "branch", claim("commit_hash", old)},
 		"a branch like a hash": {amp.CommitUnknown, "object", claim("commit_hash", hash[:12])},
 		"no commit at all":     {amp.CommitUnknown, "object", claim("commit_hash", nil)},
-		"another author":       {amp.CommitUnknown, "author", claim("commit_hash", hash, "x_author", "kay@example.com")},
+		"another author":       {amp.CommitUnknown, "author", claim("commit_hash", hash, "x_author", "ines@example.com")},
 		"no author's name":     {amp.CommitUnknown, "author", claim("commit_hash", hash, "x_author", 7)},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -284,9 +283,9 @@ func TestFalseClaimsAreRefused(t *testing.T) {
 		})
 	}
 	j.git("branch", "-D", "-q", hash[:12])
-	s.want("reported", amp.InMessage, claim("commit_hash", hash, "x_author", "a <a@example.com>"))
+	s.want("reported", amp.InMessage, claim("commit_hash", hash, "x_author", "Kay <kay@example.com>"))
 	got := j.task().Subtasks[0].Claim
-	if got.Outcome != amp.Verified || got.Commit != hash || got.Author != "a <a@example.com>" || got.Commits != 2 ||
+	if got.Outcome != amp.Verified || got.Commit != hash || got.Author != "Kay <kay@example.com>" || got.Commits != 2 ||
 		got.Files != 2 || got.Added != 2 || len(got.Checks) != 5 {
 		t.Errorf("the claim is %+v", got)
 	}

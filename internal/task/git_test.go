@@ -27,9 +27,7 @@ type repo struct {
 func newRepo(t *testing.T, path string) *repo {
 	t.Helper()
 	r := &repo{t, path}
-	if err := os.MkdirAll(path, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testbed.Folder(t, path)
 	r.git("init", "-q", "-b", "trunk")
 	r.commit("README", "one\n")
 	return r
@@ -37,15 +35,7 @@ func newRepo(t *testing.T, path string) *repo {
 
 func (r *repo) git(args ...string) string {
 	r.t.Helper()
-	cmd := exec.CommandContext(r.t.Context(), "git", args...)
-	cmd.Dir = r.path
-	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1", "GIT_AUTHOR_NAME=a",
-		"GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com")
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		r.t.Fatalf("git %v: %v\n%s", args, err, out)
-	}
-	return strings.TrimSpace(string(out))
+	return testbed.Git(r.t, r.path, args...)
 }
 
 // commit writes a file and commits it.
@@ -206,11 +196,7 @@ func TestDirectFixesAreMeasured(t *testing.T) {
 func TestNothingOfAHostileRepositoryIsRun(t *testing.T) {
 	root, outside := t.TempDir(), t.TempDir()
 	mark := filepath.Join(outside, "mark")
-	evil := filepath.Join(outside, "evil.sh")
-	if err := os.WriteFile(evil, []byte("#!/bin/sh\ntouch "+mark+"\ncat\n"),
-		0o700); err != nil { //nolint:gosec // it has to be a program
-		t.Fatal(err)
-	}
+	evil := testbed.Script(t, filepath.Join(outside, "evil.sh"), "touch "+mark+"\ncat\n")
 	secret := newRepo(t, filepath.Join(outside, "secret"))
 	must := func(err error) {
 		t.Helper()
@@ -238,7 +224,7 @@ func TestNothingOfAHostileRepositoryIsRun(t *testing.T) {
 			} {
 				r.git("config", key, value)
 			}
-			must(os.WriteFile(filepath.Join(path, ".git", "info", "attributes"), []byte("* diff=x filter=x\n"), 0o600))
+			testbed.Write(t, filepath.Join(path, ".git", "info", "attributes"), "* diff=x filter=x\n")
 			for _, hook := range []string{"post-checkout", "pre-commit", "reference-transaction", "post-index-change"} {
 				must(os.Symlink(evil, filepath.Join(path, ".git", "hooks", hook)))
 			}
@@ -256,12 +242,10 @@ func TestNothingOfAHostileRepositoryIsRun(t *testing.T) {
 			must(os.Symlink(filepath.Join(secret.path, ".git"), filepath.Join(path, ".git")))
 		}, false},
 		"a .git file that leads out": {func(path string) {
-			must(os.Mkdir(path, 0o700))
-			must(os.WriteFile(filepath.Join(path, ".git"), []byte("gitdir: "+secret.path+"/.git\n"), 0o600))
+			testbed.Write(t, filepath.Join(path, ".git"), "gitdir: "+secret.path+"/.git\n")
 		}, false},
 		"a .git file that leads up": {func(path string) {
-			must(os.Mkdir(path, 0o700))
-			must(os.WriteFile(filepath.Join(path, ".git"), []byte("gitdir: ../../../../../../../..\n"), 0o600))
+			testbed.Write(t, filepath.Join(path, ".git"), "gitdir: ../../../../../../../..\n")
 		}, false},
 		"a .git that is a pipe": {func(path string) {
 			must(os.Mkdir(path, 0o700))
@@ -269,7 +253,7 @@ func TestNothingOfAHostileRepositoryIsRun(t *testing.T) {
 		}, false},
 		"a common folder that is elsewhere": {func(path string) {
 			newRepo(t, path)
-			must(os.WriteFile(filepath.Join(path, ".git", "commondir"), []byte(secret.path+"/.git\n"), 0o600))
+			testbed.Write(t, filepath.Join(path, ".git", "commondir"), secret.path+"/.git\n")
 		}, false},
 		"a configuration that is a pipe": {func(path string) {
 			newRepo(t, path)
@@ -278,7 +262,7 @@ func TestNothingOfAHostileRepositoryIsRun(t *testing.T) {
 		}, false},
 		"a configuration that is no language": {func(path string) {
 			newRepo(t, path)
-			must(os.WriteFile(filepath.Join(path, ".git", "config"), []byte("[[[\n"), 0o600))
+			testbed.Write(t, filepath.Join(path, ".git", "config"), "[[[\n")
 		}, false},
 		"a linked working folder": {func(path string) {
 			r := newRepo(t, path+"-main")

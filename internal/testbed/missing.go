@@ -3,6 +3,7 @@ package testbed
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 )
 
@@ -27,4 +28,25 @@ func Program(t testing.TB, names ...string) string {
 	}
 	Missing(t, "there is no %s, which this test takes; scripts/test-tools says where it comes from", names[0])
 	return ""
+}
+
+// Installed is the path of something that scripts/test-tools puts into the cache of the user. Without it the test is
+// Missing.
+func Installed(t testing.TB, names ...string) string {
+	t.Helper()
+	path := Cache(t, names...)
+	if _, err := os.Stat(path); err != nil {
+		Missing(t, "%s is not installed; scripts/test-tools does that: %v", names[len(names)-1], err)
+	}
+	return path
+}
+
+// Cache is a path in the cache of the user, where scripts/test-tools puts what it installs.
+func Cache(t testing.TB, names ...string) string {
+	t.Helper()
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(cache, filepath.Join(names...))
 }

@@ -1,4 +1,4 @@
-// Package testbed is what every test may stand on: waiting for something, a free port, a file, and
+// Package testbed is what every test may stand on: waiting for something, a free port, a file, HTTP, git, and
 // output that a test reads while a process writes it. It knows nothing of Signalbox, and
 // only tests and their helpers import it.
 package testbed

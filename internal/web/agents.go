@@ -19,19 +19,6 @@ import (
 	"signalbox/internal/wire"
 )
 
-// agentActions are what an operator does to agents and their keys.
-func agentActions() []Action {
-	return []Action{
-		{Path: string(address.NewAgent), Do: (*Web).addAgent},
-		{Path: address.Agent.Of("suspend"), Do: (*Web).suspendAgent},
-		{Path: address.Agent.Of("resume"), Do: (*Web).resumeAgent},
-		{Path: address.Agent.Of("change"), Do: (*Web).changeAgent},
-		{Path: address.Agent.Of("keys"), Do: (*Web).issueKey},
-		{Path: address.Agent.Of("keys/{key}/rotate"), Do: (*Web).rotateKey},
-		{Path: address.Agent.Of("keys/{key}/revoke"), Do: (*Web).revokeKey},
-	}
-}
-
 // agentsPage is the roster: one page of it, or the agents that a search found. Workspaces says
 // whether the list needs a column for them, More whether a search may have missed some.
 type agentsPage struct {

@@ -7,11 +7,6 @@ import (
 	"signalbox/internal/alarm"
 )
 
-// alarmActions let an operator say that they have looked at one.
-func alarmActions() []Action {
-	return []Action{{Path: address.Alarms.Of("close"), Do: (*Web).closeAlarm}}
-}
-
 // closeAlarm closes an alarm.
 func (w *Web) closeAlarm(r *Request) (Result, error) {
 	_, err := w.Alarms.Close(r.Context(), r.Who, r.Field("id"), r.Field("note"))

@@ -10,18 +10,8 @@ import (
 	"signalbox/internal/address"
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
-	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
-
-// inboxActions are open to viewers, because a gate's own rules say who may decide.
-func inboxActions() []Action {
-	return []Action{
-		{Path: address.Gate.Of("decide"), Role: roster.Viewer, Do: (*Web).decide},
-		{Path: address.Inbox.Of("bulk"), Role: roster.Viewer, Do: (*Web).askBulk},
-		{Path: address.Inbox.Of("bulk/do"), Role: roster.Viewer, Do: (*Web).doBulk},
-	}
-}
 
 // messageOf is what an error says to people, without its cause.
 func messageOf(err error) string { return fault.From(err).Message }

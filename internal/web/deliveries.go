@@ -6,11 +6,6 @@ import (
 	"signalbox/internal/mail"
 )
 
-// deliveryActions let an operator send again what was given up.
-func deliveryActions() []Action {
-	return []Action{{Path: address.Delivery.Of("resend"), Do: (*Web).resend}}
-}
-
 // deliveryRows is how many deliveries one page lists.
 const deliveryRows = 50
 

@@ -17,11 +17,6 @@ import (
 	"signalbox/internal/wire"
 )
 
-// handoffActions let an operator end a handoff.
-func handoffActions() []Action {
-	return []Action{{Path: address.Handoff.Of("end"), Do: (*Web).endHandoff}}
-}
-
 // handoffList is a page of handoffs.
 type handoffList struct {
 	Agent, User, Work string

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"signalbox/internal/address"
-	"signalbox/internal/roster"
 )
 
 // loginForm is what the login page shows.
@@ -100,15 +99,4 @@ func (w *Web) setTheme(out http.ResponseWriter, r *http.Request) {
 	w.setCookie(out, r, themeCookie, r.PostFormValue("theme"), 365*24*3600)
 	to := r.PostFormValue("back")
 	http.Redirect(out, r, cmp.Or(map[bool]string{true: to}[isOurs(to)], address.Inbox.At()), http.StatusSeeOther)
-}
-
-// accountActions are open to every role, apart from delegating, which takes a vote to give away.
-func accountActions() []Action {
-	return []Action{
-		{Path: "/ui/logout", Role: roster.Viewer, Do: (*Web).signOut},
-		{Path: address.Account.Of("password"), Role: roster.Viewer, Do: (*Web).changePassword},
-		{Path: address.Account.Of("passkey"), Role: roster.Viewer, Do: (*Web).changePasskeys},
-		{Path: address.Account.Of("delegate"), Do: (*Web).delegate},
-		{Path: address.Account.Of("undelegate"), Do: (*Web).undelegate},
-	}
 }

@@ -8,14 +8,8 @@ import (
 	"signalbox/internal/behalf"
 	"signalbox/internal/gate"
 	"signalbox/internal/mail"
-	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
-
-// mailActions are open to viewers, because the gate's own rules say who may decide.
-func mailActions() []Action {
-	return []Action{{Path: address.Message.Of("quarantine"), Role: roster.Viewer, Do: (*Web).releaseMail}}
-}
 
 // mailRows is how many messages one page lists, and how many of a thread are shown.
 const mailRows = 40

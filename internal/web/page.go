@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"signalbox/internal/address"
 	"signalbox/internal/alarm"
@@ -35,17 +34,6 @@ type Page struct {
 	Load func(w *Web, r *Request) (any, error)
 }
 
-// Action is one address that forms are sent to. An action changes something only by calling a
-// service, so it is in the ledger, and the same rules hold as for the API.
-type Action struct {
-	Path string
-	Role roster.Role // the least that may, an operator when empty
-	// Choices are the values of the form's field "do", each with the least role that may choose
-	// it, for a form with several buttons. Do gets the one that was chosen from Request.Choice.
-	Choices map[string]roster.Role
-	Do      func(w *Web, r *Request) (Result, error)
-}
-
 // Result is what follows from an action: another page, with a message there. If Template is set,
 // that page is shown at once and not redirected to, for what is shown only this once.
 type Result struct {
@@ -58,13 +46,6 @@ type Result struct {
 
 	// JSON is the answer for a script that asked; nil for none.
 	JSON any
-}
-
-// Actions are all forms of the dashboard, each with the role that it takes.
-func Actions() []Action {
-	return slices.Concat(inboxActions(), agentActions(), accountActions(), mailActions(), taskActions(), runActions(),
-		deliveryActions(), alarmActions(), policyActions(), settingActions(), priceActions(), handoffActions(),
-		terminalActions())
 }
 
 // menu is the navigation, in its order. Entries whose page does not exist are left out.
@@ -303,7 +284,7 @@ func (w *Web) serveAction(out http.ResponseWriter, r *http.Request, a *Action) {
 func clean(form url.Values) error {
 	for name, values := range form {
 		for _, v := range values {
-			if !utf8.ValidString(v) || strings.ContainsRune(v, 0) {
+			if !wire.Storable(v) {
 				return fault.New(fault.InvalidPayload, "The field %.80q contains a NUL or broken UTF-8.", name).About(name)
 			}
 		}

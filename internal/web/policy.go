@@ -11,19 +11,8 @@ import (
 	"signalbox/internal/address"
 	"signalbox/internal/fault"
 	"signalbox/internal/policy"
-	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
 )
-
-// policyActions is one form with four buttons, each with the role that it takes.
-func policyActions() []Action {
-	return []Action{{
-		Path: string(address.Policy), Role: roster.Viewer, Do: (*Web).tryPolicy,
-		Choices: map[string]roster.Role{
-			"check": roster.Viewer, "replay": roster.Operator, "trial": roster.Operator, "apply": roster.Admin,
-		},
-	}}
-}
 
 // policyView is the editor, and what was found out about the text in it. Version is the newest one
 // that was applied, InForce the number that this node decides by.

@@ -10,16 +10,7 @@ import (
 	"signalbox/internal/address"
 	"signalbox/internal/fault"
 	"signalbox/internal/price"
-	"signalbox/internal/roster"
 )
-
-// priceActions are for admins.
-func priceActions() []Action {
-	return []Action{
-		{Path: address.Prices.Of("set"), Role: roster.Admin, Do: (*Web).setPrice},
-		{Path: address.Prices.Of("remove"), Role: roster.Admin, Do: (*Web).removePrice},
-	}
-}
 
 // priceList is the page of prices: those of a provider, or those that match a word, with how the word would be priced if it
 // were a model.

@@ -10,11 +10,6 @@ import (
 	"signalbox/internal/wire"
 )
 
-// runActions let an operator stop a run.
-func runActions() []Action {
-	return []Action{{Path: address.Run.Of("cancel"), Do: (*Web).cancelRun}}
-}
-
 // runList is a page of runs.
 type runList struct {
 	Status, User string

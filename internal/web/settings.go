@@ -11,16 +11,6 @@ import (
 	"signalbox/internal/roster"
 )
 
-// settingActions are for admins.
-func settingActions() []Action {
-	return []Action{
-		{Path: address.Settings.Of("channels/test"), Role: roster.Admin, Do: (*Web).testChannel},
-		{Path: address.Settings.Of("operators/add"), Role: roster.Admin, Do: (*Web).addOperator},
-		{Path: address.Settings.Of("operators/{name}/token"), Role: roster.Admin, Do: (*Web).newToken},
-		{Path: address.Settings.Of("operators/{name}/remove"), Role: roster.Admin, Do: (*Web).removeOperator},
-	}
-}
-
 // settings is how the server is set up: channels, people, prices and configuration. Secrets are
 // not in it.
 type settings struct {

@@ -17,11 +17,6 @@ import (
 	"signalbox/internal/wire"
 )
 
-// taskActions let an operator instruct a task as its admin.
-func taskActions() []Action {
-	return []Action{{Path: address.Task.Of("instruct"), Do: (*Web).instruct}}
-}
-
 // boardRows is how many tasks the board shows, most recently changed first.
 const boardRows = 40
 

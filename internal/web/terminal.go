@@ -221,14 +221,6 @@ func proveYes(p ledger.Prover, operator, secret string) error {
 	return err
 }
 
-// terminalActions are the person's answers.
-func terminalActions() []Action {
-	return []Action{{
-		Path: string(address.Terminal), Role: roster.Viewer, Do: (*Web).answerTerminal,
-		Choices: map[string]roster.Role{"confirm": roster.Viewer, "refuse": roster.Viewer},
-	}}
-}
-
 // terminalPage is what the page shows.
 type terminalPage struct {
 	question

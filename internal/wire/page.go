@@ -127,7 +127,7 @@ func KnownQuery(r *http.Request, route *Route) error {
 		return fault.New(fault.InvalidRequest,
 			"The query of the address is not well formed. Write & between parameters, and %%25 for a percent sign.")
 	}
-	if !isStorable(r.URL.Path) {
+	if !Storable(r.URL.Path) {
 		return fault.New(fault.InvalidRequest, "The address contains a NUL or broken UTF-8.")
 	}
 	var names []string
@@ -135,7 +135,7 @@ func KnownQuery(r *http.Request, route *Route) error {
 		names = append(names, p.Name)
 	}
 	for name, values := range query {
-		if !isStorable(name) || slices.ContainsFunc(values, func(v string) bool { return !isStorable(v) }) {
+		if !Storable(name) || slices.ContainsFunc(values, func(v string) bool { return !Storable(v) }) {
 			return fault.New(fault.InvalidRequest, "The query of the address contains a NUL or broken UTF-8.")
 		}
 		if !route.Lenient && !slices.Contains(names, name) {
@@ -146,5 +146,5 @@ func KnownQuery(r *http.Request, route *Route) error {
 	return nil
 }
 
-// isStorable reports whether text can be stored and looked up in every database.
-func isStorable(text string) bool { return utf8.ValidString(text) && !strings.ContainsRune(text, 0) }
+// Storable reports whether text can be stored and looked up in every database.
+func Storable(text string) bool { return utf8.ValidString(text) && !strings.ContainsRune(text, 0) }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"signalbox/internal/testbed"
 )
 
 func TestPercentilesAreRightToWithinOnePerCent(t *testing.T) {
@@ -75,12 +77,11 @@ func TestALoadCountsWhatWasAnswered(t *testing.T) {
 // others would be fast.
 func TestAtARateAStandstillMakesSlowWhatWasDueMeanwhile(t *testing.T) {
 	var first sync.Once
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	s := testbed.ServeHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		first.Do(func() { time.Sleep(400 * time.Millisecond) })
 		w.WriteHeader(http.StatusAccepted)
 	}))
-	defer s.Close()
-	l := load{url: s.URL, connections: 1, duration: time.Second, rate: 100, body: func(int64) []byte { return nil }}
+	l := load{url: s, connections: 1, duration: time.Second, rate: 100, body: func(int64) []byte { return nil }}
 	got, err := l.run(t.Context(), quiet)
 	if err != nil || got.Requests+got.Unsent != 100 || got.Latency.P90 < 200 || got.Latency.Max < 400 {
 		t.Errorf("%+v %v", got, err)
@@ -89,13 +90,12 @@ func TestAtARateAStandstillMakesSlowWhatWasDueMeanwhile(t *testing.T) {
 
 func TestWhatIsDueAndNeverSentCountsAsWaiting(t *testing.T) {
 	release := make(chan struct{})
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	s := testbed.ServeHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		<-release
 		w.WriteHeader(http.StatusAccepted)
 	}))
-	defer s.Close()
 	time.AfterFunc(400*time.Millisecond, func() { close(release) })
-	l := load{url: s.URL, connections: 1, duration: 300 * time.Millisecond, rate: 100, body: func(int64) []byte {
+	l := load{url: s, connections: 1, duration: 300 * time.Millisecond, rate: 100, body: func(int64) []byte {
 		return nil
 	}}
 	got, err := l.run(t.Context(), quiet)

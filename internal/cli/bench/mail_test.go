@@ -3,11 +3,11 @@ package bench
 import (
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 	"time"
 
 	"signalbox/internal/cli/api"
+	"signalbox/internal/testbed"
 )
 
 // Before the first are asked again, each is sent what its queue takes, and not more; nor more of one sender than that
@@ -61,9 +61,8 @@ func TestWhatWaitsIsFetchedAndAcknowledged(t *testing.T) {
 		body, _ := io.ReadAll(r.Body)
 		acked = string(body)
 	})
-	server := httptest.NewServer(mux)
-	defer server.Close()
-	s := &correspondents{operator: &api.Client{Base: server.URL}}
+	server := testbed.ServeHTTP(t, mux)
+	s := &correspondents{operator: &api.Client{Base: server}}
 	n, err := s.emptyQueue(t.Context(), &correspondent{})
 	if err != nil || n != 2 || acked != `{"ids":["msg_1","msg_2"]}` {
 		t.Errorf("%d messages, acknowledged %s: %v", n, acked, err)

@@ -3,7 +3,6 @@ package hook
 import (
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,9 +22,9 @@ const aboutToRun = `{"session_id":"s","hook_event_name":"PreToolUse","tool_name"
 
 // harnessThatSays shakes hands, and answers everything else with a text in which <id> stands for
 // the request's.
-func harnessThatSays(t *testing.T, text string) *httptest.Server {
+func harnessThatSays(t *testing.T, text string) string {
 	t.Helper()
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return testbed.ServeHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		var in struct {
 			ID     string `json:"id"`
@@ -41,8 +40,6 @@ func harnessThatSays(t *testing.T, text string) *httptest.Server {
 		}
 		_, _ = io.WriteString(w, strings.ReplaceAll(answer, "<id>", in.ID))
 	}))
-	t.Cleanup(s.Close)
-	return s
 }
 
 func TestAnAnswerIsReadAsEveryReaderOfOursReadsIt(t *testing.T) {
@@ -54,7 +51,7 @@ func TestAnAnswerIsReadAsEveryReaderOfOursReadsIt(t *testing.T) {
 		t.Run(a.Name, func(t *testing.T) {
 			t.Parallel()
 			s := harnessThatSays(t, a.Text)
-			f := asker{App: &command.App{Server: s.URL}}
+			f := asker{App: &command.App{Server: s}}
 			for _, tool := range []string{"claude-code", "codex"} {
 				out := f.answer(t.Context(), Named(tool), []byte(aboutToRun), func(string) string { return "" })
 				if yes := out.Code == CodeGoOn && string(out.Stdout) == "{}\n"; yes != a.Good {
@@ -155,11 +152,7 @@ func TestTheBranchIsThatOfTheFolder(t *testing.T) {
 	at := t.TempDir()
 	write := func(path, text string) {
 		t.Helper()
-		path = filepath.Join(at, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		testbed.Write(t, path, text)
+		testbed.Write(t, filepath.Join(at, path), text)
 	}
 	commit := strings.Repeat("0a", 20)
 	write("shop/.git/HEAD", "ref: refs/heads/feature/prices\n")
@@ -172,9 +165,7 @@ func TestTheBranchIsThatOfTheFolder(t *testing.T) {
 	write("long/.git/HEAD", "ref: refs/heads/"+strings.Repeat("x", 1<<20))
 	write("circle/.git", "gitdir: .\n")
 	for _, name := range []string{"pipe/.git", "piped/.git/HEAD"} {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(at, name)), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		testbed.Folder(t, filepath.Dir(filepath.Join(at, name)))
 		if err := syscall.Mkfifo(filepath.Join(at, name), 0o600); err != nil {
 			t.Fatal(err)
 		}

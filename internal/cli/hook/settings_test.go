@@ -139,9 +139,8 @@ func TestInstallAndUninstallGiveTheSameBytes(t *testing.T) {
 // wantOnly wants a folder with nothing but a file of this text.
 func wantOnly(t *testing.T, file, text string) {
 	t.Helper()
-	got, err := os.ReadFile(file)
-	if err != nil || string(got) != text {
-		t.Errorf("%v\n%s", err, cmp.Diff(text, string(got)))
+	if diff := cmp.Diff(text, string(testbed.Read(t, file))); diff != "" {
+		t.Error(diff)
 	}
 	if left, _ := os.ReadDir(filepath.Dir(file)); len(left) != 1 {
 		t.Errorf("left behind: %v", left)
@@ -346,7 +345,7 @@ func TestWhateverSettingsLookLikeTheyAreRestored(t *testing.T) {
 			if _, err := tool.Uninstall(file); err != nil {
 				t.Fatal(err)
 			}
-			got, _ := os.ReadFile(file)
+			got := []byte(testbed.ReadAny(file))
 			if diff := cmp.Diff(withoutEmpty(data(t, []byte(text))), withoutEmpty(data(t, got))); diff != "" {
 				t.Fatalf("%s\n%s\n%s", diff, text, got)
 			}
@@ -355,7 +354,7 @@ func TestWhateverSettingsLookLikeTheyAreRestored(t *testing.T) {
 		if _, err := tool.Uninstall(file); err != nil {
 			t.Fatal(err)
 		}
-		if got, _ := os.ReadFile(file); string(got) != text {
+		if got := testbed.ReadAny(file); got != text {
 			t.Fatalf("%q became %q", text, got)
 		}
 	})
@@ -456,9 +455,9 @@ func TestHooksThatAskDenyWhenTheirProgramFails(t *testing.T) {
 		if open() {
 			t.Errorf("hooks of %s are open", tool.Name)
 		}
-		text, err := os.ReadFile(file)
-		if err != nil || strings.Contains(string(text), "/old/") {
-			t.Errorf("%v %s", err, text)
+		text := testbed.Read(t, file)
+		if strings.Contains(string(text), "/old/") {
+			t.Errorf("%s", text)
 		}
 		var settings struct {
 			Hooks map[string][]struct{ Hooks []struct{ Command string } }
@@ -486,9 +485,7 @@ func TestAHookThatFailsIsADenial(t *testing.T) {
 	} {
 		_ = os.Remove(program)
 		if script != "" {
-			if err := os.WriteFile(program, []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil { //nolint:gosec // it is run
-				t.Fatal(err)
-			}
+			testbed.Script(t, program, script+"\n")
 		}
 		command := Entry{Command: Named("codex").Command(program, "--data", "/d"), Within: denyMargin + time.Second}.orDeny()
 		cmd := exec.CommandContext(t.Context(), "sh", "-c", command)

@@ -1,7 +1,6 @@
 package hook_test
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -58,13 +57,7 @@ func TestHooksThatWereChangedAreNotIntact(t *testing.T) {
 			if _, err := tool.Install(file, command, 20*time.Second); err != nil {
 				t.Fatal(err)
 			}
-			text, err := os.ReadFile(file)
-			if err == nil {
-				err = os.WriteFile(file, []byte(c.change(string(text))), 0o600)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			testbed.Write(t, file, c.change(string(testbed.Read(t, file))))
 			h := kin.Hook{Tool: c.tool, File: file, Command: command, Seconds: 20}
 			if err := hook.Intact(h); (err == nil) != c.intact {
 				t.Errorf("%v", err)

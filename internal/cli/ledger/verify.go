@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
@@ -239,7 +238,7 @@ func printVotes(w output.Printer, votes *gate.Signatures) {
 		if v.Approve {
 			say = "approved"
 		}
-		w.Print("%s  %s %s: %s", v.At.Local().Format(time.DateTime), cmp.Or(v.Operator, "(erased)"), say, results[v.Result])
+		w.Print("%s  %s %s: %s", output.Moment(v.At), cmp.Or(v.Operator, "(erased)"), say, results[v.Result])
 	}
 }
 

@@ -65,6 +65,9 @@ func (p Printer) Field(name, value string) {
 	}
 }
 
+// Moment is a point in time as people read it, in their own zone.
+func Moment(t time.Time) string { return t.Local().Format(time.DateTime) }
+
 // Since says how long ago something was, in one unit, rounded down. A time in the
 // future, from a server whose clock is ahead, is "0s ago".
 func Since(t time.Time) string {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
@@ -187,7 +186,7 @@ func newShow(a *command.App) *command.Command {
 func printVersions(w output.Printer, page rulebook.VersionPage) {
 	rows := output.Rows(page.Versions, func(v rulebook.Version) []string {
 		return []string{
-			fmt.Sprint(v.Number), v.AppliedAt.Local().Format(time.DateTime), v.AppliedBy, v.SHA256[:12],
+			fmt.Sprint(v.Number), output.Moment(v.AppliedAt), v.AppliedBy, v.SHA256[:12],
 			fmt.Sprint(v.Seq),
 		}
 	})
@@ -375,10 +374,10 @@ func replay(ctx context.Context, a *command.App, source []byte, at string) (rule
 // them.
 func printReplay(w output.Printer, r rulebook.Report) {
 	if r.Decisions == 0 {
-		w.Print("There are no decisions since %s.", r.Since.Local().Format(time.DateTime))
+		w.Print("There are no decisions since %s.", output.Moment(r.Since))
 	} else {
 		w.Print("%s of %s since %s would have been decided differently.",
-			output.Thousands(r.Changed), output.Count(int(r.Decisions), "decision"), r.Since.Local().Format(time.DateTime))
+			output.Thousands(r.Changed), output.Count(int(r.Decisions), "decision"), output.Moment(r.Since))
 	}
 	for _, c := range r.Changes {
 		w.Print("\n%s × %s: %s (%s) would be %s (%s)",
@@ -387,7 +386,7 @@ func printReplay(w output.Printer, r rulebook.Report) {
 		// Five examples are enough for a terminal; --json has all that the server sent.
 		for _, e := range c.Examples[:min(len(c.Examples), 5)] {
 			rows = append(rows,
-				[]string{fmt.Sprint(e.Seq), e.At.Local().Format(time.DateTime), e.Workspace + "/" + e.Agent, e.What})
+				[]string{fmt.Sprint(e.Seq), output.Moment(e.At), e.Workspace + "/" + e.Agent, e.What})
 		}
 		w.Table("", []string{"  ENTRY", "AT", "AGENT", "WHAT"}, indent(rows))
 	}

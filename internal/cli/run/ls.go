@@ -73,7 +73,7 @@ func printRun(w output.Printer, r run.Run) {
 	line("engine", strings.TrimSpace(r.Engine+" "+r.Model))
 	line("folder", r.Dir)
 	line("prompt", r.Prompt)
-	line("opened", r.OpenedAt.Local().Format(time.DateTime)+" by "+r.OpenedBy)
+	line("opened", output.Moment(r.OpenedAt)+" by "+r.OpenedBy)
 	line("for", r.User)
 	used := fmt.Sprintf("%s tokens, $%.4f", output.Thousands(r.Tokens), r.CostUSD)
 	if r.Metered == run.Proxy {

@@ -3,26 +3,25 @@ package screen
 import (
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"signalbox/internal/cli/api"
 	"signalbox/internal/gate"
+	"signalbox/internal/testbed"
 )
 
 // While somebody types a reason, the gate is decided elsewhere and the cursor goes to the next one.
 func TestAVoteIsForTheGateThatWasOnTheScreenWhenItsKeyWasPressed(t *testing.T) {
 	t.Parallel()
 	var asked []string
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := testbed.ServeHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		asked = append(asked, r.URL.Path+" "+string(body))
 		w.WriteHeader(http.StatusConflict)
 		_, _ = io.WriteString(w, `{"error":"already_resolved","message":"This gate was approved by ada."}`)
 	}))
-	t.Cleanup(s.Close)
-	w := &watch{ctx: t.Context(), api: &api.Client{Base: s.URL}}
+	w := &watch{ctx: t.Context(), api: &api.Client{Base: s}}
 	shows := func(gates ...gate.Gate) { w.take(gatesRead{page: gate.GatePage{Gates: gates}}) }
 	first, second := gate.Gate{ID: "gate_1", Digest: "aa"}, gate.Gate{ID: "gate_2", Digest: "bb"}
 	shows(first, second)

@@ -21,7 +21,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
@@ -130,7 +129,7 @@ func printTask(w output.Printer, r amp.Record) {
 			ID    string `json:"instruction_id"`
 		}
 		_ = wire.UnmarshalPart(m.Message, &head) // it was read when it came
-		line("message", "%s %s", m.ReceivedAt.Local().Format(time.DateTime), head.MsgID+head.ID)
+		line("message", "%s %s", output.Moment(m.ReceivedAt), head.MsgID+head.ID)
 	}
 }
 

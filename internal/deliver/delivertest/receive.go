@@ -9,9 +9,10 @@ import (
 	"encoding/hex"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"signalbox/internal/testbed"
 )
 
 // Call is one call that a service took.
@@ -24,13 +25,12 @@ type Call struct {
 func Listen(t testing.TB, answer string) (url string, took <-chan Call) {
 	t.Helper()
 	calls := make(chan Call, 1000)
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := testbed.ServeHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		calls <- Call{r.URL.Path, string(body), r.Header.Clone()}
 		_, _ = io.WriteString(w, answer)
 	}))
-	t.Cleanup(s.Close)
-	return s.URL, calls
+	return s, calls
 }
 
 // Verify checks both signatures of a body. Whether they are of now is left to tests that do not move the clock.

@@ -349,7 +349,7 @@ func TestDiscovery(t *testing.T) {
 		},
 		{
 			"listed at another's address",
-			federation.Peering{Mode: federation.Listed, Peers: map[string]string{"other.test": s.URL, "found.test": nobody()}},
+			federation.Peering{Mode: federation.Listed, Peers: map[string]string{"other.test": s.URL, "found.test": "http://" + testbed.FreeAddress(t)}},
 			false,
 		},
 		{"not listed", federation.Peering{

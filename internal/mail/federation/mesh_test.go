@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"strconv"
 	"testing"
@@ -21,17 +20,11 @@ import (
 	"signalbox/internal/mail/mailtest"
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 	"signalbox/internal/wire"
 )
 
 const meshSecret = "a secret that two hosts have"
-
-// nobody is an address where no server is: there was one, and it has stopped.
-func nobody() string {
-	s := httptest.NewServer(nil)
-	defer s.Close()
-	return s.URL
-}
 
 // meshOf starts two hosts of one provider.
 func meshOf(t *testing.T, one, two string) (*mailtest.Node, *mailtest.Node) {
@@ -74,7 +67,7 @@ func TestAHostThatIsAwayIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	n := mailtest.Start(t, storetest.SQLite(t), func(o *mail.Options) {
 		o.WebhookWait = 50 * time.Millisecond
-		o.Mesh = federation.Mesh{Host: "host-a", Hosts: map[string]federation.Host{"host-b": {URL: nobody()}}}
+		o.Mesh = federation.Mesh{Host: "host-a", Hosts: map[string]federation.Host{"host-b": {URL: "http://" + testbed.FreeAddress(t)}}}
 	})
 	alice := n.Register("alice", "acme")
 	if _, err := n.Mail.Route(t.Context(), alice.Who(),
@@ -107,8 +100,8 @@ func TestWhatAnotherHostMaySend(t *testing.T) {
 			o.Mesh = federation.Mesh{
 				Host: "host-a", Open: open,
 				Hosts: map[string]federation.Host{
-					"host-b": {URL: nobody(), Secret: wire.NewSecret(meshSecret)},
-					"host-c": {URL: nobody()},
+					"host-b": {URL: "http://" + testbed.FreeAddress(t), Secret: wire.NewSecret(meshSecret)},
+					"host-c": {URL: "http://" + testbed.FreeAddress(t)},
 				},
 			}
 		})
@@ -202,45 +195,23 @@ func claim(t *testing.T, n *mailtest.Node, host, secret, address string, key ed2
 	body := fmt.Appendf(nil, `{"to":"host-a","registrar":"host-a","claims":[{"address":%q,"key":%q}]}`, address,
 		roster.Fingerprint(key.Public().(ed25519.PublicKey)))
 	at := strconv.FormatInt(n.Now().Unix(), 10)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, n.Web.URL+"/v1/mesh/addresses", bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
+	status, answer, _ := testbed.Call(t, http.DefaultClient, http.MethodPost, n.Web.URL+"/v1/mesh/addresses", string(body),
+		map[string]string{"X-Forwarded-From": host, "X-AMP-Timestamp": at, "X-AMP-Mesh-Auth": proof(secret, at, host, body)})
+	if status != want {
+		t.Errorf("a claim of %s by %s: %d %s", address, host, status, answer)
 	}
-	req.Header.Set("X-Forwarded-From", host)
-	req.Header.Set("X-AMP-Timestamp", at)
-	req.Header.Set("X-AMP-Mesh-Auth", proof(secret, at, host, body))
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	var text bytes.Buffer
-	if _, err := text.ReadFrom(res.Body); err != nil || res.StatusCode != want {
-		t.Errorf("a claim of %s by %s: %d %s %v", address, host, res.StatusCode, text.String(), err)
-	}
-	return text.String()
+	return answer
 }
 
 // forward calls the route of agents with headers of a host.
 func forward(t *testing.T, n *mailtest.Node, header map[string]string, body []byte) (int, string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, n.Web.URL+"/api/v1/route", bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, value := range header {
-		req.Header.Set(name, value)
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
+	status, text, _ := testbed.Call(t, http.DefaultClient, http.MethodPost, n.Web.URL+"/api/v1/route", string(body), header)
 	var answer struct{ Error string }
-	if err := json.NewDecoder(res.Body).Decode(&answer); err != nil {
+	if err := json.Unmarshal([]byte(text), &answer); err != nil {
 		t.Error(err)
 	}
-	return res.StatusCode, answer.Error
+	return status, answer.Error
 }
 
 // TestAnOpenNetworkIsBelievedLess: a host that cannot prove itself is let in by where it
@@ -250,7 +221,7 @@ func TestAnOpenNetworkIsBelievedLess(t *testing.T) {
 	n := mailtest.Start(t, storetest.SQLite(t), func(o *mail.Options) {
 		o.Mesh = federation.Mesh{
 			Host: "host-a", Open: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
-			Hosts: map[string]federation.Host{"host-b": {URL: nobody(), Secret: wire.NewSecret(meshSecret)}},
+			Hosts: map[string]federation.Host{"host-b": {URL: "http://" + testbed.FreeAddress(t), Secret: wire.NewSecret(meshSecret)}},
 		}
 	})
 	bob := n.Register("bob", "acme")

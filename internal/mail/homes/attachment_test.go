@@ -10,14 +10,11 @@ import (
 
 	"signalbox/internal/mail"
 	"signalbox/internal/mail/mailtest"
-	"signalbox/internal/store/storetest"
 )
 
 // TestAFileOfAnotherHostIsFetchedThroughOnesOwn: over a mesh whose hosts speak http, by the recipient and nobody else.
 func TestAFileOfAnotherHostIsFetchedThroughOnesOwn(t *testing.T) {
-	t.Parallel()
-	storetest.Each(t, func(t *testing.T, address string) {
-		m := mailtest.NewMesh(t, address, another(t, address))
+	eachMesh(t, 2, func(t *testing.T, m *mailtest.Mesh) {
 		a, b := m.Start(0), m.Start(1)
 		ann, ben, eve := a.Register("ann", "acme"), b.Register("ben", "acme"), b.Register("eve", "acme")
 		text := "4711,119.00"

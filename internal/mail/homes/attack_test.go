@@ -97,9 +97,7 @@ func newKey() ed25519.PrivateKey {
 // about addresses and has alice; carol is on host-c. Nothing that host-b does reads as verified mail of alice, or of
 // its own agent with a key that the agent has not changed itself, and no answer for alice goes to it.
 func TestAHostileHostIsNotBelieved(t *testing.T) {
-	t.Parallel()
-	storetest.Each(t, func(t *testing.T, address string) {
-		m := mailtest.NewMesh(t, address, another(t, address), another(t, address))
+	eachMesh(t, 3, func(t *testing.T, m *mailtest.Mesh) {
 		a, c := m.Start(0), m.Start(2)
 		b := hostile{t, m.Name(1), func(to int) string { return m.Secret(1, to) }}
 		alice, carol := a.Register("alice", "acme"), c.Register("carol", "acme")

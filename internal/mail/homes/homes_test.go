@@ -15,12 +15,21 @@ import (
 	"signalbox/internal/testbed"
 )
 
-// another is a further database of the same kind.
-func another(t *testing.T, address string) string {
-	if strings.HasPrefix(address, "postgres") {
-		return storetest.Postgres(t)
-	}
-	return storetest.SQLite(t)
+// eachMesh runs a test with a mesh of so many hosts, on every kind of database: each host has one of its own.
+func eachMesh(t *testing.T, hosts int, test func(t *testing.T, m *mailtest.Mesh)) {
+	t.Helper()
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, address string) {
+		databases := []string{address}
+		for len(databases) < hosts {
+			if strings.HasPrefix(address, "postgres") {
+				databases = append(databases, storetest.Postgres(t))
+			} else {
+				databases = append(databases, storetest.SQLite(t))
+			}
+		}
+		test(t, mailtest.NewMesh(t, databases...))
+	})
 }
 
 // tries registers a name, and returns the status and the code of the answer.
@@ -53,9 +62,7 @@ func claimed(n *mailtest.Node, name string) bool {
 func suspended(a *mailtest.Agent) bool { return a.Who().Suspended }
 
 func TestANameIsTakenOnEveryHostOfAMesh(t *testing.T) {
-	t.Parallel()
-	storetest.Each(t, func(t *testing.T, address string) {
-		m := mailtest.NewMesh(t, address, another(t, address), another(t, address))
+	eachMesh(t, 3, func(t *testing.T, m *mailtest.Mesh) {
 		a, b, c := m.Start(0), m.Start(1), m.Start(2)
 		alice := b.Register("alice", "acme")
 		wantTaken(t, "alice", a, c)
@@ -99,9 +106,7 @@ func TestOfTwoHostsThatRegisterANameAtOnceOneWins(t *testing.T) {
 // TestTheNamesOfAHostThatIsDownStayTaken: those of the registrar and those of another one, also after a restart of who
 // is asked.
 func TestTheNamesOfAHostThatIsDownStayTaken(t *testing.T) {
-	t.Parallel()
-	storetest.Each(t, func(t *testing.T, address string) {
-		m := mailtest.NewMesh(t, address, another(t, address), another(t, address))
+	eachMesh(t, 3, func(t *testing.T, m *mailtest.Mesh) {
 		a, b, c := m.Start(0), m.Start(1), m.Start(2)
 		a.Register("amy", "acme")
 		bea := b.Register("bea", "acme")
@@ -134,9 +139,7 @@ func TestTheNamesOfAHostThatIsDownStayTaken(t *testing.T) {
 // TestWhoWasSecondDuringASplitIsSuspended: two hosts register a name while they do not see the registrar; the first in
 // its ledger wins.
 func TestWhoWasSecondDuringASplitIsSuspended(t *testing.T) {
-	t.Parallel()
-	storetest.Each(t, func(t *testing.T, address string) {
-		m := mailtest.NewMesh(t, address, another(t, address), another(t, address))
+	eachMesh(t, 3, func(t *testing.T, m *mailtest.Mesh) {
 		a, b := m.Start(0), m.Start(1)
 		bob, carl := b.Register("bob", "acme"), a.Register("carl", "acme")
 		a.Stop() // it is alone, and so is each of the others

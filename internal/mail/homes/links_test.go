@@ -5,15 +5,12 @@ import (
 
 	"signalbox/internal/mail"
 	"signalbox/internal/mail/mailtest"
-	"signalbox/internal/store/storetest"
 	"signalbox/internal/testbed"
 )
 
 // TestOperatorsSeeWhatWaitsForAHost: and why it does not arrive, until it has.
 func TestOperatorsSeeWhatWaitsForAHost(t *testing.T) {
-	t.Parallel()
-	storetest.Each(t, func(t *testing.T, address string) {
-		m := mailtest.NewMesh(t, address, another(t, address))
+	eachMesh(t, 2, func(t *testing.T, m *mailtest.Mesh) {
 		a, b := m.Start(0), m.Start(1)
 		ann, ben := a.Register("ann", "acme"), b.Register("ben", "acme")
 		a.Stop()

@@ -18,6 +18,7 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/testbed"
 )
 
 func TestAnotherProviderIsUsedThroughItsPublicEndpoints(t *testing.T) {
@@ -293,7 +294,7 @@ func TestFoldersOfOtherClients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	private, _ := os.ReadFile(key.keyFile(privateFile))
+	private := testbed.Read(t, key.keyFile(privateFile))
 	write := func(dir, name, text string) {
 		t.Helper()
 		if err := writeFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
@@ -338,8 +339,8 @@ func TestFoldersOfOtherClients(t *testing.T) {
 		"agents/alice/registrations/other.example.json": "1.0",
 		"agents/alice/config.json":                      `"keep": 1.0`, "agents/4576852d/config.json": "maestro_url",
 	} {
-		if text, err := os.ReadFile(filepath.Join(root, path)); err != nil || !strings.Contains(string(text), part) {
-			t.Errorf("%s has lost what another client wrote: %s %v", path, text, err)
+		if text := testbed.ReadAny(filepath.Join(root, path)); !strings.Contains(text, part) {
+			t.Errorf("%s has lost what another client wrote: %s", path, text)
 		}
 	}
 	for _, c := range []struct {
@@ -500,9 +501,8 @@ func TestCommandsThatRunAtOnce(t *testing.T) {
 			t.Errorf("%s was taken %d times", id, n)
 		}
 	}
-	text, err := os.ReadFile(b.seenFile())
-	if lines := strings.Count(string(text), "\n"); err != nil || len(taken) != many || lines != many {
-		t.Errorf("%d of %d taken, %d remembered, %v", len(taken), many, lines, err)
+	if lines := strings.Count(testbed.ReadAny(b.seenFile()), "\n"); len(taken) != many || lines != many {
+		t.Errorf("%d of %d taken, %d remembered", len(taken), many, lines)
 	}
 	// Keys that are changed by two commands at once end in a folder that is whole.
 	s.mu.Lock()

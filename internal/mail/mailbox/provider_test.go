@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -14,6 +13,7 @@ import (
 
 	"signalbox/internal/mail/amp"
 	"signalbox/internal/roster"
+	"signalbox/internal/testbed"
 )
 
 // stranger is a provider that is not ours: it has no document to discover it by, its API
@@ -21,7 +21,7 @@ import (
 type stranger struct {
 	routed func(body string) (status int, answer string) // nil for one that delivers
 	t      *testing.T
-	*httptest.Server
+	URL    string
 
 	mu       sync.Mutex
 	queue    []string          // messages as JSON, by their ids below
@@ -35,8 +35,7 @@ type stranger struct {
 func newStranger(t *testing.T) *stranger {
 	t.Helper()
 	s := &stranger{t: t, bodies: map[string]string{}, answers: map[string]string{}, statuses: map[string]int{}}
-	s.Server = httptest.NewServer(s)
-	t.Cleanup(s.Close)
+	s.URL = testbed.ServeHTTP(t, s)
 	return s
 }
 

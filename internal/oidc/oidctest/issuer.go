@@ -12,10 +12,11 @@ import (
 	"maps"
 	"math/big"
 	"net/http"
-	"net/http/httptest"
 	"sync"
 	"testing"
 	"time"
+
+	"signalbox/internal/testbed"
 )
 
 // Claims are what a token says.
@@ -39,9 +40,7 @@ func Start(t testing.TB) *Issuer {
 	t.Helper()
 	i := &Issuer{t: t}
 	i.Rotate()
-	server := httptest.NewServer(http.HandlerFunc(i.serve))
-	t.Cleanup(server.Close)
-	i.URL = server.URL
+	i.URL = testbed.ServeHTTP(t, http.HandlerFunc(i.serve))
 	return i
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"signalbox/internal/run/engine"
+	"signalbox/internal/testbed"
 )
 
 // TestASupervisedRunAllowsNothingInAdvance for every engine, whatever the settings say.
@@ -47,17 +48,15 @@ func TestAGuardThatCannotAskSaysNo(t *testing.T) {
 		script string
 		want   int
 	}{
-		{"#!/bin/sh\nexit 0\n", 0},
-		{"#!/bin/sh\nexit 3\n", 2},
-		{"#!/bin/sh\nexit 1\n", 2},
-		{"#!/bin/sh\nkill -9 $$\n", 2},
+		{"exit 0\n", 0},
+		{"exit 3\n", 2},
+		{"exit 1\n", 2},
+		{"kill -9 $$\n", 2},
 		{"", 2},
 	} {
 		_ = os.Remove(program)
 		if c.script != "" {
-			if err := os.WriteFile(program, []byte(c.script), 0o700); err != nil { //nolint:gosec // it is to be run
-				t.Fatal(err)
-			}
+			testbed.Script(t, program, c.script)
 		}
 		for name, command := range guards(t, program) {
 			err := exec.CommandContext(t.Context(), "sh", "-c", command).Run()
@@ -91,9 +90,7 @@ func guards(t *testing.T, program string) map[string]string {
 		}
 		text := []byte(args[1])
 		if e.Name == "amp" {
-			if text, err = os.ReadFile(args[1]); err != nil {
-				t.Fatal(err)
-			}
+			text = testbed.Read(t, args[1])
 		}
 		var settings struct {
 			Permissions []struct{ Tool, Action, To string } `json:"amp.permissions"`

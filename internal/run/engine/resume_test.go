@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -66,11 +65,7 @@ func TestTheBeginningOfAnIDIsTheSessionThatItFits(t *testing.T) {
 	t.Setenv("PI_CODING_AGENT_DIR", home)
 	keep := func(folder, id string) {
 		t.Helper()
-		dir := filepath.Join(home, "sessions", folder)
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		testbed.Write(t, filepath.Join(dir, "2026-11-18T10-00-00-000Z_"+id+".jsonl"),
+		testbed.Write(t, filepath.Join(home, "sessions", folder, "2026-11-18T10-00-00-000Z_"+id+".jsonl"),
 			`{"type":"session","version":3,"id":"`+id+`","cwd":"/x"}`+"\n"+`{"type":"message"}`+"\n")
 	}
 	const one, two, three, four = "0199a000-1111-7000-8000-000000000001", "0199a000-1111-7000-8000-000000000002",

@@ -75,14 +75,14 @@ func TestRunsOfOneSessionTakeTurns(t *testing.T) {
 				<-b.first
 			}
 			if c.overlap {
-				testbed.Until(t, "both to begin", func() bool { return strings.Count(content(logFile), "begin") == 2 })
+				testbed.Until(t, "both to begin", func() bool { return strings.Count(testbed.ReadAny(logFile), "begin") == 2 })
 			}
 			testbed.Write(t, hold, "")
 			wg.Wait()
 			if got := strings.Join(o.what, ", "); !c.parallel && got != "A started, A completed, B started, B completed" {
 				t.Errorf("events: %s", got)
 			}
-			if got := content(logFile); !c.overlap && strings.Index(got, "end") > strings.LastIndex(got, "begin") {
+			if got := testbed.ReadAny(logFile); !c.overlap && strings.Index(got, "end") > strings.LastIndex(got, "begin") {
 				t.Errorf("the processes overlapped: %s", got)
 			}
 		})
@@ -91,14 +91,13 @@ func TestRunsOfOneSessionTakeTurns(t *testing.T) {
 
 // TestARunThatSaysTwiceWhatItIsHasItsLockOnce: pi tells its model late.
 func TestARunThatSaysTwiceWhatItIsHasItsLockOnce(t *testing.T) {
-	text, err := os.ReadFile("../engine/testdata/others/pi-success.jsonl")
+	text := testbed.Read(t, "../engine/testdata/others/pi-success.jsonl")
+	s := spec(t, runtest.CLI{Stdout: text})
+	pi, err := engine.Find("pi")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := spec(t, runtest.CLI{Stdout: text})
-	if s.Engine, err = engine.Find("pi"); err != nil {
-		t.Fatal(err)
-	}
+	s.Engine = pi
 	locks := process.Locks{Dir: t.TempDir()}
 	s.Lock = locks.Take
 	l := run(t, s)
@@ -133,7 +132,7 @@ func TestALockIsFreeWhenItsHolderDies(t *testing.T) {
 	if err := holder.Start(); err != nil {
 		t.Fatal(err)
 	}
-	testbed.Until(t, "the lock to be held", func() bool { return content(filepath.Join(dir, "held")) != "" })
+	testbed.Until(t, "the lock to be held", func() bool { return testbed.ReadAny(filepath.Join(dir, "held")) != "" })
 	locks := process.Locks{Dir: dir}
 	soon, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
@@ -164,11 +163,6 @@ func holdALock() {
 		panic(err)
 	}
 	_, _ = io.Copy(io.Discard, os.Stdin) // until the test ends, if it kills nobody
-}
-
-func content(path string) string {
-	text, _ := os.ReadFile(path)
-	return string(text)
 }
 
 func or(text, otherwise string) string {

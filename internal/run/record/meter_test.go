@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
 
 	"signalbox/internal/run/process"
 	"signalbox/internal/run/record"
+	"signalbox/internal/testbed"
 )
 
 // counting stands in for a server: it carries calls, and counts them when the test says so.
@@ -50,10 +50,9 @@ func (c *counting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // startMeter starts a meter in front of a server, and returns how a CLI calls through it.
 func startMeter(t *testing.T, c *counting, m record.Metering) (meter *record.Meter, call func(token string) (int, string)) {
 	t.Helper()
-	server := httptest.NewServer(c)
-	t.Cleanup(server.Close)
+	server := testbed.ServeHTTP(t, c)
 	m.Run, m.Provider = "run_1", "openai"
-	s := record.Server{URL: func() (string, error) { return server.URL, nil }, Token: "t", HTTP: server.Client()}
+	s := record.Server{URL: func() (string, error) { return server, nil }, Token: "t", HTTP: &http.Client{}}
 	meter, err := s.StartMeter(t.Context(), m)
 	if err != nil {
 		t.Fatal(err)
@@ -61,21 +60,12 @@ func startMeter(t *testing.T, c *counting, m record.Metering) (meter *record.Met
 	t.Cleanup(meter.Close)
 	return meter, func(token string) (int, string) {
 		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, meter.Metered().URL+"/responses?x=1", strings.NewReader("ask"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header = http.Header{
-			"Authorization": {"Bearer " + token}, "X-Amp-Run": {"run_2"}, "X-Amp-Project": {"mine"}, "X-Api-Key": {"rs-amp-x"},
-			"Openai-Beta": {"b"},
-		}
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = res.Body.Close() }()
-		text, _ := io.ReadAll(res.Body)
-		return res.StatusCode, string(text)
+		status, text, _ := testbed.Call(t, http.DefaultClient, http.MethodPost, meter.Metered().URL+"/responses?x=1", "ask",
+			map[string]string{
+				"Authorization": "Bearer " + token, "X-Amp-Run": "run_2", "X-Amp-Project": "mine", "X-Api-Key": "rs-amp-x",
+				"Openai-Beta": "b",
+			})
+		return status, text
 	}
 }
 

@@ -15,7 +15,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -279,15 +278,8 @@ func (b *box) stream(tb *testing.B, n int, first, pace time.Duration) (took []ti
 
 // used gives the processor time that this process takes from now on.
 func used(b *testing.B) func() time.Duration {
-	now := func() time.Duration {
-		var u syscall.Rusage
-		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-			b.Fatal(err)
-		}
-		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-	}
-	began := now()
-	return func() time.Duration { return now() - began }
+	began := testbed.ProcessorTime()
+	return func() time.Duration { return testbed.ProcessorTime() - began }
 }
 
 func TestMain(m *testing.M) {
@@ -371,8 +363,7 @@ func TestAKilledSupervisorLeavesOneCompletedAndNoLock(t *testing.T) {
 	}
 	testbed.Until(t, "the session of a run that is over", take)
 	var pid int
-	text, _ := os.ReadFile(log)
-	if _, err := fmt.Sscanf(string(text), "begin %d", &pid); err != nil {
+	if _, err := fmt.Sscanf(testbed.ReadAny(log), "begin %d", &pid); err != nil {
 		t.Fatal(err)
 	}
 	testbed.Until(t, "the agent's end", func() bool {

@@ -6,7 +6,6 @@ package servertest
 import (
 	"context"
 	"encoding/json"
-	"io"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -150,30 +149,15 @@ type Request struct {
 func (b *Box) Do(r Request) (status int, answer string, header http.Header) {
 	b.T.Helper()
 	method, path, _ := strings.Cut(r.Call, " ")
-	req, err := http.NewRequestWithContext(context.Background(), method, b.URL+path, strings.NewReader(r.Body))
-	if err != nil {
-		b.T.Fatal(err)
-	}
-	if r.Token != "" {
-		req.Header.Set("Authorization", "Bearer "+r.Token)
-	}
 	if r.Media == "" && r.Body != "" {
 		r.Media = "application/json"
 	}
-	req.Header.Set("Content-Type", r.Media)
-	for name, value := range r.Header {
-		req.Header.Set(name, value)
+	all := map[string]string{"Content-Type": r.Media}
+	if r.Token != "" {
+		all["Authorization"] = "Bearer " + r.Token
 	}
-	res, err := b.Client.Do(req)
-	if err != nil {
-		b.T.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		b.T.Fatal(err)
-	}
-	return res.StatusCode, string(text), res.Header
+	maps.Copy(all, r.Header)
+	return testbed.Call(b.T, b.Client, method, b.URL+path, r.Body, all)
 }
 
 // Ops makes a call as the first operator, which has to have the status, and decodes the

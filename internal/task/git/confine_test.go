@@ -2,9 +2,7 @@ package git_test
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"signalbox/internal/task/git"
@@ -21,27 +19,15 @@ func TestGitReadsNothingOutsideOfTheRepository(t *testing.T) {
 	if plain, err := filepath.EvalSymlinks(root); err == nil {
 		root = plain
 	}
-	run := func(dir string, args ...string) string {
-		t.Helper()
-		cmd := exec.CommandContext(t.Context(), "git", append([]string{
-			"-c", "user.name=Kay", "-c", "user.email=kay@example.com", "-c", "init.defaultBranch=main",
-		}, args...)...)
-		cmd.Dir = dir
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Fatalf("git %v: %v %s", args, err, out)
-		}
-		return strings.TrimSpace(string(out))
-	}
 	commits := map[string]string{}
 	for _, name := range []string{"work", "secret"} {
 		dir := filepath.Join(root, name)
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		run(dir, "init", "-q")
-		run(dir, "commit", "-q", "--allow-empty", "-m", name)
-		commits[name] = run(dir, "rev-parse", "HEAD")
+		testbed.Git(t, dir, "init", "-q", "-b", "main")
+		testbed.Git(t, dir, "commit", "-q", "--allow-empty", "-m", name)
+		commits[name] = testbed.Git(t, dir, "rev-parse", "HEAD")
 	}
 	work := filepath.Join(root, "work")
 	repo, err := git.Open(t.Context(), []string{work}, work)
@@ -57,10 +43,8 @@ func TestGitReadsNothingOutsideOfTheRepository(t *testing.T) {
 	want("its own commit", commits["work"], commits["work"])
 	objects, theirs := filepath.Join(work, ".git", "objects"), filepath.Join(root, "secret", ".git", "objects")
 	borrow := filepath.Join(objects, "info", "alternates")
-	if err := os.WriteFile(borrow, []byte(theirs+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got := run(work, "cat-file", "-t", commits["secret"]); got != "commit" {
+	testbed.Write(t, borrow, theirs+"\n")
+	if got := testbed.Git(t, work, "cat-file", "-t", commits["secret"]); got != "commit" {
 		t.Fatalf("git alone does not find it: %s", got)
 	}
 	want("through alternates", commits["secret"], "")
@@ -69,14 +53,14 @@ func TestGitReadsNothingOutsideOfTheRepository(t *testing.T) {
 	}
 	folder := commits["secret"][:2]
 	for _, err := os.Stat(filepath.Join(objects, folder)); err == nil; _, err = os.Stat(filepath.Join(objects, folder)) {
-		run(filepath.Join(root, "secret"), "commit", "-q", "--allow-empty", "-m", folder) // in a folder that work has not
-		commits["secret"] = run(filepath.Join(root, "secret"), "rev-parse", "HEAD")
+		testbed.Git(t, filepath.Join(root, "secret"), "commit", "-q", "--allow-empty", "-m", folder) // in a folder that work has not
+		commits["secret"] = testbed.Git(t, filepath.Join(root, "secret"), "rev-parse", "HEAD")
 		folder = commits["secret"][:2]
 	}
 	if err := os.Symlink(filepath.Join(theirs, folder), filepath.Join(objects, folder)); err != nil {
 		t.Fatal(err)
 	}
-	if got := run(work, "cat-file", "-t", commits["secret"]); got != "commit" {
+	if got := testbed.Git(t, work, "cat-file", "-t", commits["secret"]); got != "commit" {
 		t.Fatalf("git alone does not find it: %s", got)
 	}
 	want("through a link", commits["secret"], "")

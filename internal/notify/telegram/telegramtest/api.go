@@ -6,10 +6,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"signalbox/internal/testbed"
 )
 
 // Token is that of the only bot.
@@ -45,9 +46,7 @@ func New(t testing.TB, took func(Call)) *API {
 	a := &API{t: t, took: took, updates: make(chan string, 10)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /bot"+Token+"/{method}", a.serve)
-	s := httptest.NewServer(mux)
-	t.Cleanup(s.Close)
-	a.URL = s.URL
+	a.URL = testbed.ServeHTTP(t, mux)
 	return a
 }
 
