@@ -67,7 +67,7 @@ func (x *exchange) context(reply *kept) []gate.Fact {
 	var beside []string
 	for _, g := range x.beside {
 		_, title := x.titleOf(&g.Call)
-		beside = append(beside, gate.Title(title)+" (allowed by the rule "+g.decision.Rule+")")
+		beside = append(beside, gate.Title(title)+" (allowed by the rule "+g.rule+")")
 	}
 	return append(all, gate.Fact{Name: "calls beside it", Value: strings.Join(beside, "\n")})
 }
