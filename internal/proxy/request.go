@@ -86,8 +86,10 @@ func (q *request) read(strict bool) error {
 	}
 	q.model, q.stream = a.Model, a.Stream
 	q.file, q.background = a.File, string(a.Background) == "true"
-	if n, err := strconv.ParseFloat(string(a.Replies), 64); err == nil {
-		q.replies = int64(min(max(n, 0), 1e6))
+	if len(a.Replies) > 0 {
+		if n, err := strconv.ParseFloat(string(a.Replies), 64); err == nil {
+			q.replies = int64(min(max(n, 0), 1e6))
+		}
 	}
 	q.maxTokens = int64(min(max(a.MaxTokens, a.MaxCompl, a.MaxOutput), 1e15))
 	for _, list := range [][]form.Tool{a.Tools, a.Functions} {
