@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -66,6 +67,35 @@ type anyRequest struct {
 	Background wire.Raw `json:"background"`
 }
 
+// light reads a request that has the common members alone; see form/light.go.
+func (a *anyRequest) light(text []byte) bool {
+	return form.EachMember(text, func(name, value []byte) bool {
+		switch string(name) {
+		case "model":
+			return form.IsText(value, &a.Model)
+		case "stream":
+			a.Stream = string(value) == "true"
+			return a.Stream || string(value) == "false"
+		case "max_tokens":
+			n, err := strconv.ParseUint(string(value), 10, 32)
+			a.MaxTokens = float64(n)
+			return err == nil
+		case "tools":
+			return form.EachItem(value, func(item []byte) bool {
+				a.Tools = append(a.Tools, form.Tool{})
+				return a.Tools[len(a.Tools)-1].Light(item)
+			})
+		}
+		return !slices.Contains(uncommon, string(name))
+	}) && wire.Strict(text)
+}
+
+// uncommon are the other members of anyRequest.
+var uncommon = []string{
+	"max_completion_tokens", "max_output_tokens", "functions", "mcp_servers", "thread", "previous_response_id", "conversation",
+	"store", "requests", "input_file_id", "n", "background",
+}
+
 // read decodes the body. With strict, all of it has to be valid JSON; without, the members that hold
 // the conversation are skipped, which is most of a request's bytes. What the caller may rely on
 // is the same: the fields that rules read are decoded strictly either way.
@@ -81,8 +111,11 @@ func (q *request) read(strict bool) error {
 	if strict || !ok {
 		rest = q.body // if it is broken, decoding says where
 	}
-	if err := wire.UnmarshalPart(rest, &a); err != nil {
-		return err
+	if !a.light(rest) {
+		a = anyRequest{}
+		if err := wire.UnmarshalPart(rest, &a); err != nil {
+			return err
+		}
 	}
 	q.model, q.stream = a.Model, a.Stream
 	q.file, q.background = a.File, string(a.Background) == "true"
