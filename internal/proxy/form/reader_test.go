@@ -14,7 +14,8 @@ import (
 // drawn is an object with some of the names, as a text that may be no JSON.
 func drawn(t *rapid.T, depth int) string {
 	names := strings.Fields(`type id model content usage input name toolset_name text function custom server_label Type ` +
-		`t\u0079pe arguments description`)
+		`t\u0079pe arguments description input_tokens output_tokens cache_creation_input_tokens cache_read_input_tokens service_tier ` +
+		`speed cache_creation ephemeral_5m_input_tokens ephemeral_1h_input_tokens iterations`)
 	values := strings.Split("\"a\"|\"tool_use\"|\"\\u0061\"|\"\\\"\"|\"\"|null|true|1|-1.5e3|{}|[]|[null]|[1,2]|{\"a\":1,\"a\":2}|"+
 		"\"\xff\"|x|\"|[1|{\"a\"|\"é\"| [ ] |{\"command\":\"ls\"}", "|")
 	var parts []string
@@ -53,6 +54,16 @@ func TestLightReadersReadWhatADecoderReads(t *testing.T) {
 				t.Fatalf("%s: %v", text, err)
 			}
 			if diff := cmp.Diff(other, tool); diff != "" {
+				t.Fatalf("%s (-decoded +light):\n%s", text, diff)
+			}
+		}
+		var usage, same messageUsage
+		if usage.light(text) {
+			taken++
+			if err := wire.UnmarshalPart(text, &same); err != nil {
+				t.Fatalf("%s: %v", text, err)
+			}
+			if diff := cmp.Diff(same, usage); diff != "" {
 				t.Fatalf("%s (-decoded +light):\n%s", text, diff)
 			}
 		}
