@@ -3,7 +3,6 @@ package proxy
 import (
 	"slices"
 	"strconv"
-	"strings"
 
 	"signalbox/internal/policy"
 	"signalbox/internal/proxy/form"
@@ -169,53 +168,11 @@ func threadOf(f *form.Form, a *anyRequest) (t thread) {
 }
 
 // event is what rules see of a request, except for its text, which only some rules need
-// (promptText).
+// (form.Prompt).
 func (q *request) event(project, run string) policy.Event {
 	return policy.Event{
 		Point: policy.OnPrompt, Protocol: Name, Kind: q.kind, Provider: q.provider, Model: q.model, MaxTokens: q.maxTokens,
 		Tools: q.tools, Thread: q.thread.continues, Project: project, Run: run,
 		Fill: func(e *policy.Event) { _ = policy.DecodeData(q.body, &e.Payload) }, // it was read before
-	}
-}
-
-// promptText is event.text: all text that a request gives to the model, from system prompt,
-// instructions, messages and input, one piece per line. It is the whole conversation each time.
-func promptText(body []byte) string {
-	var parts struct {
-		System       any `json:"system"`
-		Instructions any `json:"instructions"`
-		Messages     any `json:"messages"`
-		Input        any `json:"input"`
-		Prompt       any `json:"prompt"`
-	}
-	if policy.DecodeData(body, &parts) != nil {
-		return ""
-	}
-	var texts []string
-	for _, part := range []any{parts.System, parts.Instructions, parts.Messages, parts.Input, parts.Prompt} {
-		collectTexts(part, &texts)
-	}
-	return strings.Join(texts, "\n")
-}
-
-// textMembers are the members of messages and content blocks in which text may be, at any depth.
-var textMembers = []string{"text", "content", "output", "input", "arguments", "variables", "source", "data"}
-
-// collectTexts adds the texts in a decoded value, in the order of the members in textMembers.
-func collectTexts(v any, texts *[]string) {
-	switch v := v.(type) {
-	case string:
-		*texts = append(*texts, v)
-	case []any:
-		for _, item := range v {
-			collectTexts(item, texts)
-		}
-	case map[string]any:
-		if kind, _ := v["type"].(string); kind == "base64" {
-			return // a picture or a file
-		}
-		for _, name := range textMembers {
-			collectTexts(v[name], texts)
-		}
 	}
 }
