@@ -31,9 +31,10 @@ type argumentReader struct {
 	arguments
 	f     *Facts
 	args  map[string]any
-	name  string // of the tool, in lower case and without its server
-	known bool   // the tables have the tool
-	found bool   // it has a command
+	has   meaning // what the names in args mean, so that what none of them means is not looked for
+	name  string  // of the tool, in lower case and without its server
+	known bool    // the tables have the tool
+	found bool    // it has a command
 }
 
 // readArguments finds what a call's arguments say by the names that tools have for them.
@@ -52,7 +53,8 @@ func readArguments(c Call, f *Facts) *arguments {
 			levels = append(levels, m)
 		}
 	}
-	for _, r.args = range levels {
+	for _, level := range levels {
+		r.enter(level)
 		r.commands()
 		if f.Unreadable != "" {
 			return &r.arguments
@@ -61,7 +63,8 @@ func readArguments(c Call, f *Facts) *arguments {
 	if r.does == Shell && !r.found && slices.ContainsFunc(levels, hasText) {
 		r.opaque = UnknownArg
 	}
-	for _, r.args = range levels {
+	for _, level := range levels {
+		r.enter(level)
 		r.files()
 		r.patch()
 		r.addresses()
@@ -69,9 +72,25 @@ func readArguments(c Call, f *Facts) *arguments {
 	return &r.arguments
 }
 
+// enter goes on with these arguments.
+func (r *argumentReader) enter(args map[string]any) {
+	r.args, r.has = args, 0
+	for name := range args {
+		r.has |= meanings[name]
+	}
+}
+
+// looking are the names of a list, none if none of the arguments has one of them.
+func (r *argumentReader) looking(list meaning, names []string) []string {
+	if r.has&list == 0 {
+		return nil
+	}
+	return names
+}
+
 // addresses reads the arguments that hold addresses.
 func (r *argumentReader) addresses() {
-	for _, name := range urlNames {
+	for _, name := range r.looking(isURL, urlNames) {
 		for _, u := range textsOf(r.args[name]) {
 			if strings.HasPrefix(u, "file://") {
 				r.path(strings.TrimPrefix(u, "file://"), reads)
@@ -100,7 +119,7 @@ func (r *argumentReader) commands() {
 	if r.does == Shell {
 		names = shellNames
 	}
-	for _, name := range names {
+	for _, name := range r.looking(isCommand, names) {
 		value, present := r.args[name]
 		if !present || value == nil {
 			continue
@@ -117,7 +136,7 @@ func (r *argumentReader) commands() {
 	if r.does != Shell {
 		return
 	}
-	for _, name := range cwdNames {
+	for _, name := range r.looking(isFolder, cwdNames) {
 		if dir, ok := r.args[name].(string); ok && dir != "" && r.cwd == "" {
 			r.cwd = dir
 		}
@@ -252,7 +271,7 @@ func (r *argumentReader) files() {
 	case "create_file", "update_file":
 		u = writes
 	}
-	for _, name := range pathNames {
+	for _, name := range r.looking(isPath, pathNames) {
 		if r.does == Shell && (name == "file" || name == "files" || slices.Contains(cwdNames, name)) {
 			continue // where it runs is not what it touches
 		}
@@ -262,7 +281,7 @@ func (r *argumentReader) files() {
 	if u == writes && strings.Contains(r.name, "move") || strings.Contains(r.name, "rename") {
 		moves = deletes
 	}
-	for _, name := range toNames {
+	for _, name := range r.looking(isTo, toNames) {
 		if _, both := r.args[name]; both {
 			r.named(name, writes)
 			for _, from := range fromNames {
@@ -302,7 +321,7 @@ func (r *argumentReader) patch() {
 	if r.does != Edit && r.known {
 		return
 	}
-	for _, name := range patchNames {
+	for _, name := range r.looking(isPatch, patchNames) {
 		for _, text := range textsOf(r.args[name]) {
 			if looksLikePatch(text) {
 				r.patches = append(r.patches, text)

@@ -145,7 +145,7 @@ func (s *shell) note(a argv) *Command {
 		c.Flags = nil
 	}
 	if s.f.Commands == nil {
-		s.f.Commands = make([]Command, 0, 8)
+		s.f.Commands = make([]Command, 0, 2)
 	}
 	s.f.Commands = append(s.f.Commands, c)
 	return &s.f.Commands[len(s.f.Commands)-1]

@@ -75,13 +75,21 @@ func (s *shell) run(text string) {
 		s.f.blur(Excess)
 		return
 	}
-	parsed, err := parse(text)
-	if err != nil {
-		s.f.blur(Unparsed)
-		return
+	words := bareWords(text)
+	var parsed *syntax.File
+	if words == nil {
+		var err error
+		if parsed, err = parse(text); err != nil {
+			s.f.blur(Unparsed)
+			return
+		}
 	}
 	s.depth++
-	s.stmts(parsed.Stmts, input{})
+	if words == nil {
+		s.stmts(parsed.Stmts, input{})
+	} else if s.step() {
+		s.program(argv{words: words})
+	}
 	s.depth--
 	if s.depth > 0 {
 		return
@@ -151,12 +159,20 @@ func (s *shell) stmts(all []*syntax.Stmt, in input) {
 	}
 }
 
-// stmt walks through one statement. Walking stops where a text is too long to follow, such as
-// loops over many words inside of one another.
-func (s *shell) stmt(st *syntax.Stmt, in input) {
+// step counts a step. It is false where a text is too long to follow, such as loops over many words inside of one
+// another: walking stops there.
+func (s *shell) step() bool {
 	s.spent.steps++
 	if s.spent.steps > maxSteps || len(s.f.Commands) >= maxCommands {
 		s.f.blur(Excess)
+		return false
+	}
+	return true
+}
+
+// stmt walks through one statement.
+func (s *shell) stmt(st *syntax.Stmt, in input) {
+	if !s.step() {
 		return
 	}
 	in = s.redirects(st.Redirs, in, st.Cmd)

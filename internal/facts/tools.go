@@ -114,6 +114,31 @@ var (
 	patchNames = []string{"patch", "patchText", "patch_text", "diff", "input", "command", "patch_content"}
 )
 
+// meaning is a set of the lists above.
+type meaning int
+
+const (
+	isCommand meaning = 1 << iota
+	isPath
+	isTo
+	isFolder
+	isURL
+	isPatch
+)
+
+// meanings are the lists that a name is in.
+var meanings = func() map[string]meaning {
+	all := map[string]meaning{}
+	for list, names := range map[meaning][]string{
+		isCommand: shellNames, isPath: pathNames, isTo: toNames, isFolder: cwdNames, isURL: urlNames, isPatch: patchNames,
+	} {
+		for _, name := range names {
+			all[name] |= list
+		}
+	}
+	return all
+}()
+
 // classOf is the class of a tool, its name without the server's where it has one, and whether the
 // tables have it. The form mcp__SERVER__TOOL is that of Claude Code; others write SERVER__TOOL,
 // SERVER.TOOL or SERVER/TOOL.

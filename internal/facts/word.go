@@ -2,6 +2,7 @@ package facts
 
 import (
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,6 +16,39 @@ type word value
 
 // maxBraces is how many words {a,b}{1..9} may stand for.
 const maxBraces = 64
+
+// bareWords are the words of a text that is nothing but one command of bare words, as "ls -la src": many are, and need no
+// parser. It is nil for any other text, and for one that a shell might read as anything else.
+func bareWords(text string) (words []word) {
+	for i := range len(text) {
+		if !isBare[text[i]] {
+			return nil
+		}
+	}
+	words = make([]word, 0, 1+strings.Count(text, " "))
+	for field := range strings.FieldsSeq(text) {
+		words = append(words, word{field, true})
+	}
+	if len(words) == 0 || strings.Contains(words[0].text, "=") || slices.Contains(reservedWords, words[0].text) {
+		return nil
+	}
+	return words
+}
+
+// isBare has the bytes that stand for themselves wherever they are in a word, and the blank.
+var isBare = func() (is [256]bool) {
+	for _, c := range []byte(" _-./,:@%+=0123456789" + letters) {
+		is[c] = true
+	}
+	return is
+}()
+
+// reservedWords begin something else than a simple command.
+var reservedWords = []string{
+	"if", "then", "elif", "else", "fi", "while", "until", "for", "select", "foreach", "case", "esac", "in", "do", "done",
+	"function", "time", "coproc", "let", "declare", "local", "export", "readonly", "typeset", "nameref", "eval", "end",
+	"repeat", "nocorrect",
+}
 
 // words expands several words; one may become several, or none. It reports whether all of them were
 // plain.

@@ -84,9 +84,13 @@ func (p *Policy) decide(ctx context.Context, in *Input, budgetsAlone bool) (v Ve
 	if rules == nil {
 		return byDefault
 	}
+	candidates := rules.candidates(in)
+	if len(candidates) == 0 {
+		return byDefault
+	}
 	vars := newVariables(in)
 	var over *Verdict // of the first budget that leaves it to a person
-	for _, r := range rules.candidates(in) {
+	for _, r := range candidates {
 		if budgetsAlone && r.budget == nil {
 			break // budgets come first
 		}

@@ -154,12 +154,12 @@ const (
 
 // Find finds the price of a model at a moment, for a request of so many tokens. provider may be "" if it is not known.
 func (t *Table) Find(provider, model string, at time.Time, input int64) (Price, Match) {
-	name := strings.ToLower(strings.TrimSpace(model))
-	if p, ok := t.row(provider, name, at, input); ok && name != Any {
+	name, day := strings.ToLower(strings.TrimSpace(model)), at.UTC().Format(time.DateOnly)
+	if p, ok := t.row(provider, name, day, input); ok && name != Any {
 		return p, Exact
 	}
 	plain := plainName(name)
-	if p, ok := t.row(provider, plain, at, input); ok && plain != Any {
+	if p, ok := t.row(provider, plain, day, input); ok && plain != Any {
 		return p, Alias
 	}
 	for short := plain; ; {
@@ -169,12 +169,12 @@ func (t *Table) Find(provider, model string, at time.Time, input int64) (Price, 
 		}
 		// gpt-5 is no family of gpt-5.4: a version is another model.
 		if short = short[:cut]; plain[cut] != '.' {
-			if p, ok := t.dearest(provider, short, at, input); ok {
+			if p, ok := t.dearest(provider, short, day, input); ok {
 				return p, Family
 			}
 		}
 	}
-	p, ok := t.row(provider, Any, at, input)
+	p, ok := t.row(provider, Any, day, input)
 	if !ok {
 		p = Price{Model: Any, Input: unpricedInput, Output: unpricedOutput}
 	}
@@ -187,26 +187,33 @@ const (
 	unpricedOutput = 180
 )
 
-// row is the row of a name in lower case that holds at a moment, for so many tokens. One of the provider comes first,
+// row is the row of a name in lower case that holds on a day, for so many tokens. One of the provider comes first,
 // then one for any provider, and then that of another one, since the same model costs much the same everywhere.
-func (t *Table) row(provider, name string, at time.Time, input int64) (found Price, ok bool) {
-	day := at.UTC().Format(time.DateOnly)
-	holds := func(is func(of string) bool) bool {
-		i := slices.IndexFunc(t.byModel[name], func(p Price) bool {
-			return p.From <= day && (p.Above == 0 || input > p.Above) && is(p.Provider)
-		})
-		if i >= 0 {
-			found, ok = t.byModel[name][i], true
+func (t *Table) row(provider, name, day string, input int64) (found Price, ok bool) {
+	var best *Price
+	rank := func(p *Price) int {
+		switch {
+		case provider != "" && p.Provider == provider:
+			return 2
+		case p.Provider == "":
+			return 1
 		}
-		return ok
+		return 0
 	}
-	_ = provider != "" && holds(func(of string) bool { return of == provider }) ||
-		holds(func(of string) bool { return of == "" }) || holds(func(string) bool { return true })
-	return found, ok
+	for i := range t.byModel[name] {
+		p := &t.byModel[name][i]
+		if p.From <= day && (p.Above == 0 || input > p.Above) && (best == nil || rank(p) > rank(best)) {
+			best = p
+		}
+	}
+	if best == nil {
+		return found, false
+	}
+	return *best, true
 }
 
 // dearest is the row that costs the most of a model and all whose name goes on from its.
-func (t *Table) dearest(provider, family string, at time.Time, input int64) (most Price, ok bool) {
+func (t *Table) dearest(provider, family, day string, input int64) (most Price, ok bool) {
 	if _, known := t.byModel[family]; !known {
 		return most, false
 	}
@@ -214,7 +221,7 @@ func (t *Table) dearest(provider, family string, at time.Time, input int64) (mos
 		if name != family && !strings.HasPrefix(name, family+"-") {
 			continue
 		}
-		p, found := t.row(provider, name, at, input)
+		p, found := t.row(provider, name, day, input)
 		if found && (!ok || p.Output > most.Output || p.Output == most.Output && p.Input > most.Input ||
 			p.Output == most.Output && p.Input == most.Input && p.Model < most.Model) {
 			most, ok = p, true

@@ -34,7 +34,8 @@
 // read ends in an error.
 //
 // Most of a request and of a reply is text of messages, which few rules read (state.go knows
-// which). It is skipped by its quotes and brackets (form/light.go); the rest is decoded strictly.
+// which). It is skipped by its quotes and brackets (form/light.go); the rest is read strictly: members as SDKs
+// and providers commonly write them after a check of the whole, anything else by a decoder.
 // A complete reply that has none of the words of a tool call is passed on before it is decoded for
 // its usage. Calls are recorded after they are answered.
 //

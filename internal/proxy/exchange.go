@@ -45,7 +45,7 @@ type exchange struct {
 	out      *output
 	detach   func() bool // lets the provider's reply outlive the client (PRX-28); once only
 	began    time.Time
-	beside   []gated      // the calls of the reply that are allowed, for the gate of the others
+	beside   []allowed    // the calls of the reply that are allowed, for the gate of the others
 	record   meter.Called // what will be recorded of the call
 	due      *meter.Due   // what a batch may cost
 	bytes    int64        // of the request that was sent
@@ -238,11 +238,17 @@ func (x *exchange) readBody() ([]byte, error) {
 // attempts and are left out. The key is part of it so that rotating a key ends old approvals.
 func (x *exchange) fingerprint(body []byte) string {
 	h := sha256.New()
-	_, _ = io.WriteString(h,
-		x.who.ID+"\x00"+x.who.KeyID+"\x00"+x.r.Method+"\x00"+x.provider+x.path+"?"+x.r.URL.RawQuery+"\x00")
+	of := make([]byte, 0, 256)
+	for _, part := range [...]string{
+		x.who.ID, "\x00", x.who.KeyID, "\x00", x.r.Method, "\x00", x.provider, x.path, "?", x.r.URL.RawQuery, "\x00",
+	} {
+		of = append(of, part...)
+	}
+	h.Write(of)
 	h.Write(body)
 	h.Write(gate.ForUser(x.named))
-	return hex.EncodeToString(h.Sum(nil))
+	sum := h.Sum(of[:0])
+	return string(hex.AppendEncode(sum, sum)[len(sum):])
 }
 
 // trace is the ledger's trace: that of the run if the client names one, else of the call alone.

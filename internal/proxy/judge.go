@@ -17,6 +17,12 @@ type gated struct {
 	decision rulebook.Decision
 }
 
+// allowed is a tool call that goes on, with the rule that lets it.
+type allowed struct {
+	form.Call
+	rule string
+}
+
 // ruling is what the policy says of the calls in a reply. One refusal refuses the whole reply, so
 // gates are of no use then.
 type ruling struct {
@@ -32,8 +38,10 @@ func (x *exchange) policyEvent(c *form.Call) policy.Event {
 		Provider: x.provider, Model: x.q.model, Project: x.project, Run: x.run, Thread: x.q.thread.continues,
 		CWD: x.q.cwd, User: x.named.User, Claim: x.named.Claim, Reserve: x.record.Reserve,
 	}
-	if c.Unclear == "" { // then form has checked that it is an object
-		_ = policy.DecodeData(c.Arguments, &e.Arguments) // it is an object
+	if e.Arguments = c.Object; c.Unclear == "" && c.Object == nil { // then form has checked that it is an object
+		var object map[string]any // apart, so that the event need not be on the heap
+		_ = policy.DecodeData(c.Arguments, &object)
+		e.Arguments = object
 	}
 	return e
 }
@@ -42,15 +50,16 @@ func (x *exchange) policyEvent(c *form.Call) policy.Event {
 // says to the ruling. A call whose arguments rules cannot see needs a person even if it would be
 // allowed (PRX-20). A rule that would change the call blocks it (PRX-21).
 func (x *exchange) judgeCalls(ctx context.Context, calls []form.Call, to *ruling) {
-	for _, c := range calls {
-		d := x.decideCall(ctx, &c)
+	for i := range calls {
+		c := calls[i]
+		d := x.decideCall(ctx, &calls[i])
 		x.record.ToolCalls++
 		if d.Recorded {
 			x.record.ToolsDecided++
 		}
 		switch d.Action {
 		case policy.Allow:
-			x.beside = append(x.beside, gated{c, d})
+			x.beside = append(x.beside, allowed{c, d.Rule})
 			// An allowed call is counted with the record of the reply; what shadow rules would have
 			// done is only in the decision.
 			switch {
@@ -67,7 +76,8 @@ func (x *exchange) judgeCalls(ctx context.Context, calls []form.Call, to *ruling
 			d.Reason = "The rule " + d.Rule + " would change the call, which the proxy does not do. " + d.Reason
 			fallthrough
 		default:
-			to.refusal, to.refused = &d, c
+			refusal := d // only this takes memory
+			to.refusal, to.refused = &refusal, c
 			return
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/policy"
 	"signalbox/internal/price"
+	"signalbox/internal/proxy/form"
 	"signalbox/internal/rulebook"
 )
 
@@ -99,7 +100,7 @@ func (x *exchange) decideOne(q *request) rulebook.Decision {
 		e = q.event(x.project, x.run)
 	}
 	if x.rules.text {
-		e.Text = promptText(q.body)
+		e.Text = form.Prompt(q.body)
 	}
 	x.estimate(&e, q)
 	x.named.Into(&e)
@@ -168,7 +169,7 @@ func (x *exchange) decisionEntry(d rulebook.Decision) ledger.Event {
 // cut is an event as the record of its decision keeps it.
 func (x *exchange) cut(e policy.Event) *policy.Event {
 	if e.Point == policy.OnPrompt && e.Text == "" {
-		e.Text = promptText(x.q.body)
+		e.Text = form.Prompt(x.q.body)
 	}
 	if e.Point == policy.OnPrompt && len(x.q.body) > maxRecorded {
 		e.Fill, e.Payload = nil, nil

@@ -1,8 +1,8 @@
 package proxy
 
 import (
+	"slices"
 	"strconv"
-	"strings"
 
 	"signalbox/internal/policy"
 	"signalbox/internal/proxy/form"
@@ -66,6 +66,35 @@ type anyRequest struct {
 	Background wire.Raw `json:"background"`
 }
 
+// light reads a request that has the common members alone; see form/light.go.
+func (a *anyRequest) light(text []byte) bool {
+	return form.EachMember(text, func(name, value []byte) bool {
+		switch string(name) {
+		case "model":
+			return form.IsText(value, &a.Model)
+		case "stream":
+			a.Stream = string(value) == "true"
+			return a.Stream || string(value) == "false"
+		case "max_tokens":
+			n, err := strconv.ParseUint(string(value), 10, 32)
+			a.MaxTokens = float64(n)
+			return err == nil
+		case "tools":
+			return form.EachItem(value, func(item []byte) bool {
+				a.Tools = append(a.Tools, form.Tool{})
+				return a.Tools[len(a.Tools)-1].Light(item)
+			})
+		}
+		return !slices.Contains(uncommon, string(name))
+	}) && wire.Strict(text)
+}
+
+// uncommon are the other members of anyRequest.
+var uncommon = []string{
+	"max_completion_tokens", "max_output_tokens", "functions", "mcp_servers", "thread", "previous_response_id", "conversation",
+	"store", "requests", "input_file_id", "n", "background",
+}
+
 // read decodes the body. With strict, all of it has to be valid JSON; without, the members that hold
 // the conversation are skipped, which is most of a request's bytes. What the caller may rely on
 // is the same: the fields that rules read are decoded strictly either way.
@@ -81,13 +110,18 @@ func (q *request) read(strict bool) error {
 	if strict || !ok {
 		rest = q.body // if it is broken, decoding says where
 	}
-	if err := wire.UnmarshalPart(rest, &a); err != nil {
-		return err
+	if !a.light(rest) {
+		a = anyRequest{}
+		if err := wire.UnmarshalPart(rest, &a); err != nil {
+			return err
+		}
 	}
 	q.model, q.stream = a.Model, a.Stream
 	q.file, q.background = a.File, string(a.Background) == "true"
-	if n, err := strconv.ParseFloat(string(a.Replies), 64); err == nil {
-		q.replies = int64(min(max(n, 0), 1e6))
+	if len(a.Replies) > 0 {
+		if n, err := strconv.ParseFloat(string(a.Replies), 64); err == nil {
+			q.replies = int64(min(max(n, 0), 1e6))
+		}
 	}
 	q.maxTokens = int64(min(max(a.MaxTokens, a.MaxCompl, a.MaxOutput), 1e15))
 	for _, list := range [][]form.Tool{a.Tools, a.Functions} {
@@ -134,53 +168,11 @@ func threadOf(f *form.Form, a *anyRequest) (t thread) {
 }
 
 // event is what rules see of a request, except for its text, which only some rules need
-// (promptText).
+// (form.Prompt).
 func (q *request) event(project, run string) policy.Event {
 	return policy.Event{
 		Point: policy.OnPrompt, Protocol: Name, Kind: q.kind, Provider: q.provider, Model: q.model, MaxTokens: q.maxTokens,
 		Tools: q.tools, Thread: q.thread.continues, Project: project, Run: run,
 		Fill: func(e *policy.Event) { _ = policy.DecodeData(q.body, &e.Payload) }, // it was read before
-	}
-}
-
-// promptText is event.text: all text that a request gives to the model, from system prompt,
-// instructions, messages and input, one piece per line. It is the whole conversation each time.
-func promptText(body []byte) string {
-	var parts struct {
-		System       any `json:"system"`
-		Instructions any `json:"instructions"`
-		Messages     any `json:"messages"`
-		Input        any `json:"input"`
-		Prompt       any `json:"prompt"`
-	}
-	if policy.DecodeData(body, &parts) != nil {
-		return ""
-	}
-	var texts []string
-	for _, part := range []any{parts.System, parts.Instructions, parts.Messages, parts.Input, parts.Prompt} {
-		collectTexts(part, &texts)
-	}
-	return strings.Join(texts, "\n")
-}
-
-// textMembers are the members of messages and content blocks in which text may be, at any depth.
-var textMembers = []string{"text", "content", "output", "input", "arguments", "variables", "source", "data"}
-
-// collectTexts adds the texts in a decoded value, in the order of the members in textMembers.
-func collectTexts(v any, texts *[]string) {
-	switch v := v.(type) {
-	case string:
-		*texts = append(*texts, v)
-	case []any:
-		for _, item := range v {
-			collectTexts(item, texts)
-		}
-	case map[string]any:
-		if kind, _ := v["type"].(string); kind == "base64" {
-			return // a picture or a file
-		}
-		for _, name := range textMembers {
-			collectTexts(v[name], texts)
-		}
 	}
 }

@@ -1,10 +1,17 @@
 package proxy
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
 	"signalbox/internal/proxy/form"
+	"signalbox/internal/wire"
 )
 
 func FuzzRequest(f *testing.F) {
@@ -30,6 +37,42 @@ func FuzzRequest(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What the light reader takes, a decoder reads the same in.
+func TestALightRequestIsReadAsADecoderReadsIt(t *testing.T) {
+	values := map[string][]string{
+		"model": {`"m"`, `"\u006d"`, `1`}, "stream": {`true`, `false`, `null`, `"true"`, `tru`},
+		"max_tokens": {`5`, `1e3`, `-1`, `5.0`, `05`, `99999999999`, `null`},
+		"tools": {
+			`[]`, `[{"name":"bash","type":"bash_20250124","input_schema":{"a":[1]}}]`, `[{"type":"function","function":{"name":"a",` +
+				`"parameters":{}}}]`, `[{"function":{"arguments":1}}]`, `[{"server_url":"x"}]`, `null`, `[null]`, `{}`, `[{"name":"a"},]`,
+		},
+		"n": {`2`}, "store": {`false`}, "system": {`"x"`}, "temperature": {`0.5`, `.5`}, "Model": {`"other"`}, `\u006dodel`: {`"m"`},
+		"metadata": {`{"a":1,"a":2}`, `{"a":1}`},
+	}
+	taken := 0
+	rapid.Check(t, func(t *rapid.T) {
+		var parts []string
+		for _, name := range rapid.SliceOfN(rapid.SampledFrom(slices.Sorted(maps.Keys(values))), 0, 5).Draw(t, "names") {
+			parts = append(parts, `"`+name+`":`+rapid.SampledFrom(values[name]).Draw(t, "value"))
+		}
+		text := []byte("{" + strings.Join(parts, ", ") + "}" + rapid.SampledFrom([]string{"", "", " ", "{}"}).Draw(t, "after"))
+		var light, decoded anyRequest
+		if !light.light(text) {
+			return
+		}
+		taken++
+		if err := wire.UnmarshalPart(text, &decoded); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		if diff := cmp.Diff(decoded, light, cmpopts.EquateEmpty()); diff != "" {
+			t.Fatalf("%s (-decoded +light):\n%s", text, diff)
+		}
+	})
+	if taken == 0 {
+		t.Error("nothing was taken")
+	}
 }
 
 func BenchmarkReadRequest(b *testing.B) {

@@ -67,7 +67,7 @@ func (x *exchange) context(reply *kept) []gate.Fact {
 	var beside []string
 	for _, g := range x.beside {
 		_, title := x.titleOf(&g.Call)
-		beside = append(beside, gate.Title(title)+" (allowed by the rule "+g.decision.Rule+")")
+		beside = append(beside, gate.Title(title)+" (allowed by the rule "+g.rule+")")
 	}
 	return append(all, gate.Fact{Name: "calls beside it", Value: strings.Join(beside, "\n")})
 }
@@ -75,7 +75,7 @@ func (x *exchange) context(reply *kept) []gate.Fact {
 // promptOpening is the gate for a request. The digest covers the whole body.
 func (x *exchange) promptOpening(d rulebook.Decision) gate.Opening {
 	o := gate.Opening{Digest: digest(x.q.body), Context: x.context(nil), Of: d.Record.Behalf()}
-	o.Shown.Title = gate.Title(clean("Ask " + x.q.model + ": " + lastLine(x.q.body)))
+	o.Shown.Title = gate.Title(clean("Ask " + x.q.model + ": " + form.LastLine(x.q.body)))
 	o.Shown.Summary = "A request is about to reach the provider " + x.provider + "."
 	o.Shown.ProposedAction = "Send " + x.kind + " to " + clean(x.q.model)
 	o.Shown.Facts = append(gate.OnBehalf(&d.Record, x.named.User), []gate.Fact{
@@ -86,15 +86,6 @@ func (x *exchange) promptOpening(d rulebook.Decision) gate.Opening {
 	o.Attach("request", x.q.body)
 	o.Shown.Rule, o.Shown.Reason = d.Rule, clean(d.Reason)
 	return o
-}
-
-// lastLine is the last line of the text in a request, which is most often what the user asked.
-func lastLine(body []byte) string {
-	text := strings.TrimSpace(promptText(body))
-	if i := strings.LastIndexByte(text, '\n'); i >= 0 {
-		text = text[i+1:]
-	}
-	return text
 }
 
 // clean is meter.Clean, which texts of agents and models go through before they are recorded.

@@ -45,7 +45,7 @@ func (x *exchange) callProvider(body io.Reader, length int64) (res *http.Respons
 	at := *base
 	at.Path, at.RawPath, at.RawQuery = base.Path+plain, base.EscapedPath()+x.path, x.r.URL.RawQuery
 	// A body in memory can be read again, which lets the transport retry on a new connection.
-	req, err := http.NewRequestWithContext(ctx, x.r.Method, "/", body)
+	req, err := http.NewRequestWithContext(ctx, x.r.Method, "", body)
 	if err != nil {
 		return nil, end, err
 	}

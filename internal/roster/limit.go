@@ -75,9 +75,12 @@ func (r *Roster) Take(who Identity, what string, own int) (Allowance, error) {
 	if who.RateLimit != nil {
 		limit = int(*who.RateLimit)
 	}
-	ofKey, err := r.take(&r.buckets, who.KeyID, "This key of "+who.Name, what, int(who.KeyLimit))
-	if err != nil {
-		return ofKey, who.refused(refusal.RateLimited, err)
+	var ofKey Allowance
+	if who.KeyLimit != 0 { // few keys have one
+		var err error
+		if ofKey, err = r.take(&r.buckets, who.KeyID, "This key of "+who.Name, what, int(who.KeyLimit)); err != nil {
+			return ofKey, who.refused(refusal.RateLimited, err)
+		}
 	}
 	ofAgent, err := r.take(&r.buckets, who.ID, who.Name, what, limit)
 	if err != nil {

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -89,7 +88,7 @@ func (s *Server) serve(route *wire.Route) http.Handler {
 		}
 		// Streams set a deadline of their own.
 		_ = control.SetWriteDeadline(began.Add(2 * requestTimeout))
-		counted := &statusWriter{ResponseWriter: w, status: http.StatusOK}
+		counted, _ := w.(*statusWriter) // of outermost, which gives it to every handler
 		source, _, _ := net.SplitHostPort(r.RemoteAddr)
 		r = r.WithContext(refusal.With(r.Context(), s.core.Refusals, refusal.Call{
 			Source: source, Name: name,
@@ -297,13 +296,10 @@ func (s *Server) outermost(mux *http.ServeMux) http.Handler {
 			wire.Fail(w, err)
 			return
 		}
-		handler, pattern := mux.Handler(r)
-		if pattern == "" {
-			unknownAddress(w, r, handler)
-			return
+		answer := &statusWriter{ResponseWriter: w, status: http.StatusOK, r: r}
+		if mux.ServeHTTP(answer, r); r.Pattern == "" {
+			unknownAddress(w, r, answer.status)
 		}
-		// ServeHTTP rather than handler: it fills in the path's values.
-		mux.ServeHTTP(w, r)
 	})
 }
 
@@ -326,13 +322,9 @@ func canonical(r *http.Request) *http.Request {
 	return &out
 }
 
-// unknownAddress answers a call that no route matches. It asks the mux for status and
-// Allow header, and replaces its plain text by the common error form.
-func unknownAddress(w http.ResponseWriter, r *http.Request, handler http.Handler) {
-	probe := &discard{header: http.Header{}}
-	handler.ServeHTTP(probe, r)
-	if allow := probe.header.Get("Allow"); probe.status == http.StatusMethodNotAllowed {
-		w.Header().Set("Allow", allow)
+// unknownAddress answers a call that no route matches, where the mux would have answered with a plain text.
+func unknownAddress(w http.ResponseWriter, r *http.Request, status int) {
+	if allow := w.Header().Get("Allow"); status == http.StatusMethodNotAllowed {
 		wire.Fail(w, fault.New(fault.MethodNotAllowed, "%s takes %s, not %s.", r.URL.Path, allow, r.Method))
 		return
 	}
@@ -340,25 +332,26 @@ func unknownAddress(w http.ResponseWriter, r *http.Request, handler http.Handler
 		r.URL.Path))
 }
 
-// discard is a ResponseWriter that keeps status and headers, and drops the body.
-type discard struct {
-	header http.Header
-	status int
-}
-
-func (d *discard) Header() http.Header         { return d.header }
-func (d *discard) Write(b []byte) (int, error) { return len(b), nil }
-func (d *discard) WriteHeader(status int)      { d.status = cmp.Or(d.status, status) }
-
-// statusWriter remembers the status for the metrics. It is 200 until WriteHeader is called, as in net/http.
+// statusWriter remembers the status for the metrics. It is 200 until WriteHeader is called, as in net/http. While no
+// route matches, it takes what the mux answers and writes nothing.
 type statusWriter struct {
 	http.ResponseWriter
+	r      *http.Request
 	status int
 }
 
 func (w *statusWriter) WriteHeader(status int) {
 	w.status = status
-	w.ResponseWriter.WriteHeader(status)
+	if w.r.Pattern != "" {
+		w.ResponseWriter.WriteHeader(status)
+	}
+}
+
+func (w *statusWriter) Write(b []byte) (int, error) {
+	if w.r.Pattern == "" {
+		return len(b), nil
+	}
+	return w.ResponseWriter.Write(b)
 }
 
 // Unwrap lets http.ResponseController reach the connection.

@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
@@ -31,7 +30,8 @@ const maxDataDepth = 256
 // as Unmarshal does: text has no NUL in it, and nothing is nested without end. It is for
 // what is checked against a schema.
 func Data(text []byte) (any, error) {
-	d := jsontext.NewDecoder(bytes.NewBuffer(text))
+	d, put := decoderOf(text)
+	defer put()
 	v, err := readData(d, 0)
 	if err != nil {
 		if errors.Is(err, io.EOF) {

@@ -24,6 +24,9 @@ func UnmarshalForeign(data []byte, v any) error {
 // Valid reports whether a text is one JSON value, as UnmarshalForeign reads it.
 func Valid(text []byte) bool { return Raw(text).IsValid(foreign) }
 
+// Strict reports whether a text is one JSON value, as UnmarshalPart reads it: no name twice in an object, and UTF-8.
+func Strict(text []byte) bool { return Raw(text).IsValid() }
+
 // Indent formats a JSON value for people, with a line for each member; false if it is not
 // JSON.
 func Indent(text []byte) (Raw, bool) {

@@ -27,12 +27,8 @@ func Members(data []byte) (map[string]Raw, error) {
 // one with the second name, and so on, as far as they are objects. It reads the data once,
 // which matters for large payloads.
 func Nested(data []byte, names ...string) ([]map[string]Raw, error) {
-	d := decoders.Get().(*jsontext.Decoder)
-	d.Reset(bytes.NewBuffer(data))
-	defer func() {
-		d.Reset(bytes.NewBuffer(nil)) // it keeps nothing of ours
-		decoders.Put(d)
-	}()
+	d, put := decoderOf(data)
+	defer put()
 	n := nested{data: data, d: d, names: names, levels: make([]map[string]Raw, len(names)+1)}
 	if n.d.PeekKind() != '{' {
 		var none struct{}
@@ -56,6 +52,16 @@ func Nested(data []byte, names ...string) ([]map[string]Raw, error) {
 // decoders are reused with the memory that they have for names: every message that comes in
 // is read by one.
 var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
+
+// decoderOf is a decoder of data, for use until put is called.
+func decoderOf(data []byte) (d *jsontext.Decoder, put func()) {
+	d = decoders.Get().(*jsontext.Decoder)
+	d.Reset(bytes.NewBuffer(data))
+	return d, func() {
+		d.Reset(bytes.NewBuffer(nil)) // it keeps nothing of ours
+		decoders.Put(d)
+	}
+}
 
 // nested is the state of one Nested call.
 type nested struct {

@@ -4,7 +4,7 @@
 //
 // It owns the bytes and what they mean, and knows nothing of policies, gates and connections. One
 // file per form (messages.go, chat.go, responses.go), one for the cutting of streams (sse.go), one
-// for skipping JSON (light.go), one for what people and models say (words.go), and what they have in
+// for skipping JSON (light.go), two for what people and models say (words.go, prompt.go), and what they have in
 // common (machine.go).
 //
 // # Invariants

@@ -91,6 +91,41 @@ func eachMember(text []byte, do func(name, member, value []byte) bool) bool {
 	}
 }
 
+// The readers called light take what is written as providers and SDKs write it, in half of the time of a decoder, and
+// leave everything else to one: then they are false. What they have read counts only if wire.Strict takes the text.
+
+// EachMember calls do for each member of an object, as long as do returns true. It is false if do was, if the text is no
+// object, or if a name is written with escapes.
+func EachMember(text []byte, do func(name, value []byte) bool) bool {
+	return eachMember(text, func(name, _, value []byte) bool { return bytes.IndexByte(name, '\\') < 0 && do(name, value) })
+}
+
+// EachItem does the same for the items of a list.
+func EachItem(text []byte, do func(item []byte) bool) bool {
+	if len(text) == 0 || text[0] != '[' {
+		return false
+	}
+	for at := skipSpace(text, 1); at < len(text) && text[at] != ']'; at = skipSpace(text, at) {
+		if text[at] == ',' {
+			at = skipSpace(text, at+1)
+		}
+		begin := at
+		if at = skipValue(text, at); at < 0 || !do(text[begin:at]) {
+			return false
+		}
+	}
+	return true
+}
+
+// IsText reports whether a value is a text without escapes, and puts it into to.
+func IsText(value []byte, to *string) bool {
+	if value[0] != '"' || bytes.IndexByte(value, '\\') >= 0 {
+		return false
+	}
+	*to = string(value[1 : len(value)-1])
+	return true
+}
+
 // skipSpace is the index after the white space that begins at at.
 func skipSpace(text []byte, at int) int {
 	for at < len(text) && (text[at] == ' ' || text[at] == '\n' || text[at] == '\t' || text[at] == '\r') {

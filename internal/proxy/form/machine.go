@@ -19,6 +19,8 @@ type Call struct {
 	Toolset   string // the group that the tool belongs to, such as browser; "" for most
 	Arguments []byte // as the model wrote them, or {} if it wrote none
 	Item      []byte // the whole item, in the form that has it at hand
+	// Object are the arguments as rules see them, nil if they have to be read for that (policy.DecodeData).
+	Object map[string]any
 	// Unclear says why rules cannot see what the call would do, "" if they can. Such a call needs a
 	// person (PRX-20).
 	Unclear string
@@ -137,7 +139,15 @@ func IsObject(text []byte) bool {
 
 // check marks a call as unclear if its arguments are not a JSON object, unless it is marked already.
 func (c *Call) check() {
-	if c.Unclear == "" && !IsObject(c.Arguments) {
+	if c.Unclear != "" {
+		return
+	}
+	// What Data refuses may still be an object, as one with a NUL in a text.
+	data, err := wire.Data(c.Arguments)
+	if c.Object, _ = data.(map[string]any); err == nil && c.Object != nil {
+		return
+	}
+	if c.Object = nil; !IsObject(c.Arguments) {
 		c.Unclear = "its arguments are not a JSON object"
 	}
 }

@@ -248,17 +248,64 @@ func callsIn(content []block) (calls []Call) {
 	return calls
 }
 
+// message is a reply of the Messages API.
+type message struct {
+	Type    string   `json:"type"`
+	ID      string   `json:"id"`
+	Model   string   `json:"model"`
+	Content []block  `json:"content"`
+	Usage   wire.Raw `json:"usage"`
+}
+
+// light reads a message; see light.go.
+func (m *message) light(body []byte) bool {
+	return EachMember(body, func(name, value []byte) bool {
+		switch string(name) {
+		case "type":
+			return IsText(value, &m.Type)
+		case "id":
+			return IsText(value, &m.ID)
+		case "model":
+			return IsText(value, &m.Model)
+		case "content":
+			return EachItem(value, func(item []byte) bool {
+				m.Content = append(m.Content, block{})
+				return m.Content[len(m.Content)-1].light(item)
+			})
+		case "usage":
+			m.Usage = value
+		}
+		return true
+	}) && wire.Strict(body)
+}
+
+// light reads a block.
+func (b *block) light(text []byte) bool {
+	return EachMember(text, func(name, value []byte) bool {
+		switch string(name) {
+		case "type":
+			return IsText(value, &b.Type)
+		case "id":
+			return IsText(value, &b.ID)
+		case "name":
+			return IsText(value, &b.Name)
+		case "toolset_name":
+			return IsText(value, &b.Toolset)
+		case "input":
+			b.Input = value
+		}
+		return true
+	})
+}
+
 // readMessage is Form.Reply of the Messages API.
 func readMessage(body []byte) (about Facts, calls []Call, err error) {
-	var m struct {
-		Type    string   `json:"type"`
-		ID      string   `json:"id"`
-		Model   string   `json:"model"`
-		Content []block  `json:"content"`
-		Usage   wire.Raw `json:"usage"`
-	}
-	if err := wire.UnmarshalPart(body, &m); err != nil {
-		return about, nil, err
+	var m message
+	if !m.light(body) {
+		m = message{}
+		if err := wire.UnmarshalPart(body, &m); err != nil {
+			return about, nil, err
+		}
 	}
 	about.ID, about.Model, about.Text = m.ID, m.Model, int64(len(body))
 	about.takeMessage(readMessageUsage(m.Usage), true)

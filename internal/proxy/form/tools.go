@@ -27,6 +27,26 @@ type Tool struct {
 	Server string `json:"mcp_server_name"`
 }
 
+// Light reads a tool that the client runs; see light.go.
+func (t *Tool) Light(text []byte) bool {
+	return EachMember(text, func(name, value []byte) bool {
+		switch string(name) {
+		case "type":
+			return IsText(value, &t.Type)
+		case "name":
+			return IsText(value, &t.Name)
+		case "function":
+			t.Function = &Function{}
+			return EachMember(value, func(name, value []byte) bool {
+				return string(name) != "arguments" && (string(name) != "name" || IsText(value, &t.Function.Name))
+			})
+		case "custom", "server_label", "server_url", "mcp_server_name":
+			return false
+		}
+		return true
+	})
+}
+
 // Names are what rules see of a tool: its name, its type if the provider runs it, and "mcp:"
 // with the name and the address of its MCP server.
 func (t *Tool) Names() (names []string) {

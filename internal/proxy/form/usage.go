@@ -143,10 +143,55 @@ type messageUsage struct {
 // readMessageUsage reads the member usage of a message or of an event, nil if there is none that can be read.
 func readMessageUsage(raw wire.Raw) *messageUsage {
 	var u messageUsage
-	if len(raw) == 0 || raw[0] != '{' || wire.UnmarshalPart(raw, &u) != nil {
+	if len(raw) == 0 || raw[0] != '{' {
+		return nil
+	}
+	if u.light(raw) {
+		return &u
+	}
+	u = messageUsage{}
+	if wire.UnmarshalPart(raw, &u) != nil {
 		return nil
 	}
 	return &u
+}
+
+// light reads usage without iterations; see light.go.
+func (u *messageUsage) light(text []byte) bool {
+	read := func(name, value []byte) bool {
+		var n *count
+		switch string(name) {
+		case "input_tokens":
+			n = &u.Input
+		case "output_tokens":
+			n = &u.Output
+		case "cache_read_input_tokens":
+			n = &u.CacheRead
+		case "cache_creation_input_tokens":
+			n = &u.CacheWrite
+		case "service_tier":
+			return IsText(value, &u.Tier)
+		case "speed":
+			return IsText(value, &u.Speed)
+		case "cache_creation":
+			return EachMember(value, u.lightWritten)
+		default:
+			return string(name) != "iterations"
+		}
+		return n.UnmarshalJSON(value) == nil
+	}
+	return EachMember(text, read) && wire.Strict(text)
+}
+
+// lightWritten reads a member of cache_creation.
+func (u *messageUsage) lightWritten(name, value []byte) bool {
+	switch string(name) {
+	case "ephemeral_5m_input_tokens":
+		return u.Written.Minutes.UnmarshalJSON(value) == nil
+	case "ephemeral_1h_input_tokens":
+		return u.Written.Hour.UnmarshalJSON(value) == nil
+	}
+	return true
 }
 
 // usage is the usage without iterations. Of what was written to a cache, the part for an hour is dearer; the rest of
