@@ -2,7 +2,8 @@
 // completions and responses. It finds the tool calls in replies and streams, says where a stream
 // can be cut and how one is ended early, and skips text that rules do not read.
 //
-// It owns the bytes and what they mean, and knows nothing of policies, gates and connections. One
+// It owns the bytes and what they mean, and knows nothing of rules, gates and connections; of package policy
+// it has how data is decoded for rules (prompt.go). One
 // file per form (messages.go, chat.go, responses.go), one for the cutting of streams (sse.go), one
 // for skipping JSON (light.go), two for what people and models say (words.go, prompt.go), and what they have in
 // common (machine.go).
