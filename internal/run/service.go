@@ -17,6 +17,7 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/protocol"
 	"signalbox/internal/roster"
+	"signalbox/internal/run/engine"
 	"signalbox/internal/wire"
 )
 
@@ -190,9 +191,9 @@ func (s *Runs) today(tx *ledger.Tx, workspace string, now time.Time) (d spent, e
 
 // findRow reads the row of a run inside a write.
 func findRow(tx *ledger.Tx, run string) (r row, err error) {
-	err = tx.QueryRow("SELECT workspace, engine, thread, status, stop, events, tokens, nanos, "+
+	err = tx.QueryRow("SELECT workspace, engine, thread, status, stop, cause, events, tokens, nanos, "+
 		"max_tokens, max_nanos, meter, calls, called, said_tokens, said_nanos FROM run WHERE id = $1", []any{run},
-		&r.workspace, &r.engine, &r.thread, &r.status, &r.stop, &r.events, &r.tokens, &r.nanos, &r.maxTokens, &r.maxNanos,
+		&r.workspace, &r.engine, &r.thread, &r.status, &r.stop, &r.cause, &r.events, &r.tokens, &r.nanos, &r.maxTokens, &r.maxNanos,
 		&r.meter, &r.calls, &r.called, &r.said.Tokens, &r.said.Nanos)
 	if errors.Is(err, sql.ErrNoRows) {
 		return r, noRun(run)
@@ -297,6 +298,10 @@ func (s *Runs) append(tx *ledger.Tx, by reporter, run string, r row, from int64,
 		} else if body.Session != "" {
 			r.thread = body.Session
 		}
+		// What was ended after an order, by a supervisor that does not say why, was ended by the order.
+		if body.Status == Failed && r.cause != "" {
+			body.Cause, body.Status = r.cause, outcome(false, r.cause)
+		}
 		if body.Status != "" {
 			r.status = body.Status
 		}
@@ -327,15 +332,16 @@ func (s *Runs) append(tx *ledger.Tx, by reporter, run string, r row, from int64,
 		}
 	}
 	s.stopAtBudget(tx, run, &r, today, by.of)
-	return Orders{Events: r.events, Stop: r.stop, Ended: r.status != Running}, nil
+	return Orders{Events: r.events, Stop: r.stop, Cause: r.cause, Ended: r.status != Running}, nil
 }
 
 // stopAtBudget orders a run to stop that has used up its budget, or that of the day.
 func (s *Runs) stopAtBudget(tx *ledger.Tx, run string, r *row, today spent, of behalf.Of) {
 	if reason := r.overBudget(today, s.Daily); reason != "" && r.stop == "" && r.status == Running {
-		r.stop = reason
+		r.stop, r.cause = reason, engine.ByBudget
 		tx.Append(ledger.Event{
-			Workspace: r.workspace, Kind: kindStopped, Actor: "system", Subject: run, Trace: run, Body: stopped{of, reason},
+			Workspace: r.workspace, Kind: kindStopped, Actor: "system", Subject: run, Trace: run,
+			Body: stopped{of, reason, r.cause},
 		})
 	}
 }
@@ -373,7 +379,7 @@ func (s *Runs) Cancel(ctx context.Context, who roster.Identity, run, reason stri
 		}
 		tx.Append(ledger.Event{
 			Workspace: r.workspace, Kind: kindStopped, Actor: who.Actor(), Subject: run, Trace: run,
-			Body: stopped{found.Of, reason},
+			Body: stopped{found.Of, reason, engine.ByPerson},
 		})
 		return nil
 	})

@@ -81,6 +81,9 @@ CREATE TABLE run_session (
   before {text} NOT NULL,
   PRIMARY KEY (workspace, engine, thread)
 ) {strict};
+`, `
+ALTER TABLE run ADD COLUMN cause {text} NOT NULL DEFAULT '';
+UPDATE run SET status = 'completed' WHERE status = 'done';
 `}}
 
 // The kinds of entries. They are stored: a kind is never renamed, and its meaning never
@@ -125,8 +128,11 @@ func applyReported(tx *store.Tx, e *ledger.Entry, b *reported) {
 	if b.Session != "" {
 		tx.Exec("UPDATE run SET thread = $2 WHERE id = $1", e.Subject, b.Session)
 	}
-	if b.Status != "" {
-		tx.Exec("UPDATE run SET status = $2, ended_at = $3 WHERE id = $1", e.Subject, b.Status, e.At.UnixMicro())
+	if status := b.Status; status != "" {
+		if status == oldDone {
+			status = Done
+		}
+		tx.Exec("UPDATE run SET status = $2, cause = $3, ended_at = $4 WHERE id = $1", e.Subject, status, b.Cause, e.At.UnixMicro())
 	}
 	if b.Said != nil {
 		tx.Exec("UPDATE run SET said_tokens = $2, said_nanos = $3 WHERE id = $1", e.Subject, b.Said.Tokens, b.Said.Nanos)
@@ -176,5 +182,5 @@ ON CONFLICT (workspace, day) DO UPDATE SET
 // applyStopped notes the order to stop. It does not end the run: the completed event
 // does.
 func applyStopped(tx *store.Tx, e *ledger.Entry, b *stopped) {
-	tx.Exec("UPDATE run SET stop = $2 WHERE id = $1", e.Subject, b.Reason)
+	tx.Exec("UPDATE run SET stop = $2, cause = $3 WHERE id = $1", e.Subject, b.Reason, b.Cause)
 }

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"fmt"
 	"math"
 	"path/filepath"
 	"time"
@@ -15,12 +16,20 @@ import (
 // Status is the status of a run.
 type Status string
 
-// The values of Status. Done and Failed are final.
+// The values of Status. All but Running are final.
 const (
-	Running Status = "running"
-	Done    Status = "done"
-	Failed  Status = "failed"
+	Running   Status = "running"
+	Done      Status = "completed"
+	Failed    Status = "failed"
+	Cancelled Status = "cancelled" // by a person
+	Stopped   Status = "stopped"   // by a budget, a limit of time or a policy: see Run.Cause
 )
+
+// statuses are all of them, in the order in which people are told them.
+var statuses = []Status{Running, Done, Failed, Cancelled, Stopped}
+
+// oldDone is Done in entries of version 0.1, which are never changed.
+const oldDone Status = "done"
 
 // Budget is how much a run, or a day, may use. 0 is no limit.
 type Budget struct {
@@ -88,29 +97,31 @@ const Proxy = "proxy"
 
 // Run is one execution of an agent CLI, as it is shown. Open makes it. It is running
 // until its completed event, which its supervisor reports, or the server if the
-// supervisor goes silent; then it is done or failed and never changes again. Tokens and
+// supervisor goes silent; then it never changes again. Tokens and
 // CostUSD never fall. Resume is the session, empty until the CLI has told it.
 type Run struct {
-	ID         string     `json:"id"`
-	Workspace  string     `json:"workspace"`
-	Engine     string     `json:"engine"`
-	Status     Status     `json:"status"`
-	Prompt     string     `json:"prompt"`
-	Dir        string     `json:"dir"`
-	Resume     string     `json:"resume,omitempty"` // the id of the session
-	Line       string     `json:"resume_line,omitempty"`
-	Model      string     `json:"model,omitempty"`
-	Budget     Budget     `json:"budget"`
-	Supervised bool       `json:"supervised,omitempty"`
-	Launched   bool       `json:"launched,omitempty"`
-	Host       string     `json:"host,omitempty"`
-	Stop       string     `json:"stop,omitempty"` // why it was told to stop
-	OpenedAt   time.Time  `json:"opened_at"`
-	EndedAt    *time.Time `json:"ended_at,omitempty"`
-	Events     int64      `json:"events"`
-	Tokens     int64      `json:"tokens"`
-	CostUSD    float64    `json:"cost_usd"`
-	Calls      int64      `json:"calls,omitempty"` // of models, as far as they are known
+	ID         string `json:"id"`
+	Workspace  string `json:"workspace"`
+	Engine     string `json:"engine"`
+	Status     Status `json:"status"`
+	Prompt     string `json:"prompt"`
+	Dir        string `json:"dir"`
+	Resume     string `json:"resume,omitempty"` // the id of the session
+	Line       string `json:"resume_line,omitempty"`
+	Model      string `json:"model,omitempty"`
+	Budget     Budget `json:"budget"`
+	Supervised bool   `json:"supervised,omitempty"`
+	Launched   bool   `json:"launched,omitempty"`
+	Host       string `json:"host,omitempty"`
+	Stop       string `json:"stop,omitempty"` // why it was told to stop
+	// Cause is what Stop comes from, and what ended a run that is cancelled or stopped: person, budget, time or policy.
+	Cause    engine.Cause `json:"cause,omitempty"`
+	OpenedAt time.Time    `json:"opened_at"`
+	EndedAt  *time.Time   `json:"ended_at,omitempty"`
+	Events   int64        `json:"events"`
+	Tokens   int64        `json:"tokens"`
+	CostUSD  float64      `json:"cost_usd"`
+	Calls    int64        `json:"calls,omitempty"` // of models, as far as they are known
 	// Metered is proxy if Tokens and CostUSD are those of calls through the model proxy. Said is then what the CLI says.
 	Metered    string  `json:"metered,omitempty"`
 	MeterAgent string  `json:"meter_agent,omitempty"` // the agent, by its id, whose calls these are
@@ -120,6 +131,14 @@ type Run struct {
 	behalf.Of          // on whose behalf
 	// Handoff is what the run hands on to its hooks: in the answer to the caller that reports the run, and nowhere else.
 	Handoff *handoff.Handed `json:"handoff,omitempty"`
+}
+
+// Outcome is the status in words, with what has stopped the run.
+func (r *Run) Outcome() string {
+	if r.Status == Stopped && r.Cause != "" {
+		return fmt.Sprintf("%s (%s)", r.Status, r.Cause)
+	}
+	return string(r.Status)
 }
 
 // Page is a page of runs, the newest first.
@@ -142,11 +161,13 @@ type Entry struct {
 
 // Orders are what a supervisor hears.
 type Orders struct {
-	Events int64  `json:"events"`          // how many are recorded
-	Held   bool   `json:"held"`            // the session that was asked for is the run's
-	Stop   string `json:"stop"`            // why the run is to stop, "" when it may go on
-	Ended  bool   `json:"ended"`           // there is nothing more to report
-	Calls  int64  `json:"calls,omitempty"` // how many calls of models are counted
+	Events int64  `json:"events"` // how many are recorded
+	Held   bool   `json:"held"`   // the session that was asked for is the run's
+	Stop   string `json:"stop"`   // why the run is to stop, "" when it may go on
+	// Cause is what Stop comes from: person or budget.
+	Cause engine.Cause `json:"cause,omitempty"`
+	Ended bool         `json:"ended"`           // there is nothing more to report
+	Calls int64        `json:"calls,omitempty"` // how many calls of models are counted
 	// Handoff is what the run hands on to its hooks, for a supervisor that asks for it.
 	Handoff *handoff.Handed `json:"handoff,omitempty"`
 }
@@ -181,6 +202,8 @@ type reported struct {
 	Said     *said  `json:"said,omitempty"` // of a metered run, when it has grown
 	Session  string `json:"session"`        // when it became known
 	Status   Status `json:"status"`         // when the run ended
+	// Cause is why it was ended, if it did not end by itself.
+	Cause engine.Cause `json:"cause,omitzero"`
 	// Counts is what rules see of this event in recent, absent if nothing.
 	Counts *counted `json:"counts,omitempty"`
 }
@@ -209,6 +232,8 @@ type metered struct {
 type stopped struct {
 	behalf.Of        // that of the run
 	Reason    string `json:"reason"`
+	// Cause is what it comes from; entries of version 0.1 do not say.
+	Cause engine.Cause `json:"cause,omitzero"`
 }
 
 // maxPrompt and maxReason bound texts, in bytes.

@@ -5,8 +5,8 @@
 // The engines, their processes and the recording are packages below internal/run. This
 // one puts them together, and decides what is shown. A run goes through these steps:
 // prepare checks what was typed, open opens the run on the server, execute runs the CLI
-// and reports, and the exit code tells the outcome: 0 for success, 1 for a failure, 3
-// for a run that was told to stop.
+// and reports, and the exit code tells the outcome: 0 for success, 1 for a failure, 130 for a run that a person has
+// cancelled, 3 for one that was stopped by a budget, a limit of time or a policy.
 package run
 
 import (
@@ -44,7 +44,9 @@ func New(a *command.App) *command.Command {
 		Long: "Runs an agent CLI (" + strings.Join(engine.Names(), ", ") +
 			")\nwith the prompt, shows each step, and prints the answer and a line that resumes the session.\n\n" +
 			"The run is recorded by the server that the other commands use. Without a server it runs\n" +
-			"unrecorded, and says so. Without a prompt, standard input is the prompt.",
+			"unrecorded, and says so. Without a prompt, standard input is the prompt.\n\n" +
+			"Exit codes: 0 completed, 1 failed, 130 cancelled by a person, 3 stopped by a budget, a limit of\n" +
+			"time or a policy.",
 		Example: "  signalbox run amp -- fix the failing test\n" +
 			"  signalbox run claude --cwd /srv/repo --resume '`claude --resume 3f0c…`' -- and now the " +
 			"docs\n  signalbox run amp --json -- list the TODOs",

@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -44,17 +45,22 @@ type runner struct {
 // run runs it for somebody who watches, and returns the exit code of the outcome.
 func (r *runner) run(ctx context.Context) error {
 	if err := r.open(ctx); err != nil {
+		if errors.Is(context.Cause(ctx), context.Canceled) {
+			return command.Exit(command.ExitCancelled, "")
+		}
 		return err
 	}
 	v := newView(r.App, r.spec)
-	last, stopped, err := r.execute(ctx, v.event, 30*time.Second)
+	last, err := r.execute(ctx, v.event, 30*time.Second)
 	v.end(last)
 	switch {
 	case err != nil:
 		return err
 	case last.OK != nil && *last.OK:
 		return nil
-	case stopped != "":
+	case last.Cause == engine.ByPerson:
+		return command.Exit(command.ExitCancelled, "")
+	case last.Cause != "":
 		return command.Exit(command.ExitRefused, "")
 	}
 	return command.Exit(command.ExitFailed, "")
@@ -137,16 +143,15 @@ func recording(a *command.App, c *api.Client) record.Server {
 }
 
 // execute runs the CLI to its end, and then waits for the recording, at most drain.
-// last is the last event, and stopped is why the run was told to stop, "" if it was
-// not. The recording outlives ctx: that a run was cancelled is recorded too.
+// last is the last event. The recording outlives ctx: that a run was cancelled is recorded too.
 func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usage),
 	drain time.Duration,
-) (last engine.Event, stopped string, err error) {
+) (last engine.Event, err error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	unguard, err := r.guard(ctx)
 	if err != nil {
-		return last, "", err
+		return last, err
 	}
 	defer unguard()
 	if r.user != "" {
@@ -157,7 +162,7 @@ func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usa
 	}
 	unmeter, err := r.meter(ctx, stop)
 	if err != nil {
-		return last, "", err
+		return last, err
 	}
 	defer unmeter()
 	// Claude Code can stop by itself at a cost, which is sooner than we can after an event.
@@ -169,7 +174,7 @@ func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usa
 	// Without a server, the file lock alone keeps runs of one session apart.
 	if !r.record {
 		process.Run(ctx, r.spec, emit)
-		return last, stopReason(ctx), nil
+		return last, nil
 	}
 	defer r.server.HTTP.CloseIdleConnections()
 	// The recorder stops the run through the same context that the person's Ctrl-C ends.
@@ -188,7 +193,6 @@ func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usa
 		recorder.Event(e, u)
 		emit(e, u)
 	})
-	stopped = stopReason(ctx)
 	// The CLI is gone. What is left to do is to record its last events.
 	recorder.Close()
 	timer := time.AfterFunc(drain, giveUp)
@@ -197,7 +201,7 @@ func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usa
 	if err != nil {
 		err = fault.Wrap(err, api.Unreachable, "The run could not be recorded completely.")
 	}
-	return last, stopped, err
+	return last, err
 }
 
 // lock takes the lock of a session, and waits for it as long as ctx lasts.
@@ -220,16 +224,8 @@ func bothLocks(first, then lock) lock {
 	}
 }
 
-// stopReason is why somebody ordered the run to stop, "" if nobody did.
-func stopReason(ctx context.Context) string {
-	if stopped, ok := context.Cause(ctx).(process.StoppedError); ok { //nolint:errorlint // it is that or something else
-		return stopped.Reason
-	}
-	return ""
-}
-
 // checkAsked finds out whether an event of a supervised run shows something that nobody was asked about
-// (RUN-45). Such a run has failed, whatever the CLI says of it.
+// (RUN-45). Such a run was stopped, whatever the CLI says of it.
 func (r *runner) checkAsked(e engine.Event) engine.Event {
 	if r.desk == nil {
 		return e
@@ -238,17 +234,17 @@ func (r *runner) checkAsked(e engine.Event) engine.Event {
 		r.unasked = r.desk.Unasked(e)
 	}
 	if no := false; r.unasked != "" && e.Type == engine.Completed {
-		e.OK, e.Error = &no, r.unasked
+		e.OK, e.Error, e.Cause, e.Outcome = &no, r.unasked, engine.ByPolicy, engine.ByPolicy.Outcome()
 	}
 	return e
 }
 
-// mustStop says why the run has to stop, "" if it may go on.
-func (r *runner) mustStop(u engine.Usage) string {
+// mustStop says why the run has to stop, the zero value if it may go on.
+func (r *runner) mustStop(u engine.Usage) process.StoppedError {
 	if r.unasked != "" {
-		return r.unasked
+		return process.StoppedError{Reason: r.unasked, Cause: engine.ByPolicy}
 	}
-	return r.overBudget(u)
+	return process.StoppedError{Reason: r.overBudget(u), Cause: engine.ByBudget}
 }
 
 // overBudget says why the run has to stop, by what is known without the price table.

@@ -262,6 +262,6 @@ func (s *supervisor) watch(ctx context.Context, id string) error {
 		Resume: engine.Resume{Engine: e.Name, Value: o.Resume},
 	}}
 	// The server may be away for long. What the agent did is not lost for that.
-	_, _, err = r.execute(ctx, func(engine.Event, engine.Usage) {}, 24*time.Hour)
+	_, err = r.execute(ctx, func(engine.Event, engine.Usage) {}, 24*time.Hour)
 	return err
 }

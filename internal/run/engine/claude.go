@@ -286,6 +286,9 @@ func (c *claudeStream) complete(s *Stream, v value) {
 	text, subtype := v.get("result").str(), v.get("subtype").str()
 	// A subtype that begins with error is a failure, whatever is_error says.
 	if failed := v.get("is_error").truthy() || strings.HasPrefix(subtype, "error"); failed {
+		if subtype == "error_max_budget_usd" && s.job.MaxUSD > 0 {
+			s.cause = ByBudget
+		}
 		s.complete(false, s.message(c.problem(v, text, subtype), Exit{}))
 		return
 	}

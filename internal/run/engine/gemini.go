@@ -75,6 +75,8 @@ func (g *geminiStream) result(s *Stream, v value) {
 	}
 	if output := v.get("output"); output.truthy() {
 		action.Detail["output_preview"] = preview(output.shown())
+	} else if why := v.get("error").get("message").str(); why != "" {
+		action.Detail["error"] = preview(why)
 	}
 	s.emitDone(action, v.get("status").is("success"))
 }

@@ -38,14 +38,17 @@ type Spec struct {
 	// Lock takes the lock of a session and waits for it (RUN-27); nil takes none. It
 	// returns early when ctx ends.
 	Lock func(ctx context.Context, thread string) (release func(), err error)
-	// Stop is asked after each line why the run must not go on, "" if it may; nil lets it
+	// Stop is asked after each line why the run must not go on, the zero value if it may; nil lets it
 	// go on. Budgets are checked here, while the CLI is still running.
-	Stop func(engine.Usage) string
+	Stop func(engine.Usage) StoppedError
 }
 
 // StoppedError is the cause with which a run's context ends when somebody orders it to
-// stop: a person, a budget, the server. Other causes are failures.
-type StoppedError struct{ Reason string }
+// stop: a person, a budget, the server. One without a Cause is a failure.
+type StoppedError struct {
+	Reason string
+	Cause  engine.Cause
+}
 
 // Error is the reason.
 func (s StoppedError) Error() string { return s.Reason }
@@ -104,6 +107,9 @@ func Run(ctx context.Context, s Spec, emit func(engine.Event, engine.Usage)) {
 	if err == nil {
 		exit, err = r.execute()
 	}
+	if stopped, ok := errors.AsType[StoppedError](err); ok {
+		exit.Cause = stopped.Cause
+	}
 	if err != nil {
 		exit.Reason = err.Error()
 	}
@@ -126,8 +132,8 @@ func (r *run) checkStop() {
 	if r.Stop == nil {
 		return
 	}
-	if reason := r.Stop(r.stream.Usage()); reason != "" {
-		r.stop(StoppedError{reason})
+	if stopped := r.Stop(r.stream.Usage()); stopped.Reason != "" {
+		r.stop(stopped)
 	}
 }
 
@@ -140,7 +146,7 @@ func (r *run) lockNew(thread string) {
 	r.locked = true
 	release, err := r.Lock(r.ctx, thread)
 	if err != nil {
-		r.stop(StoppedError{"the session is in use by another run: " + err.Error()})
+		r.stop(stopReason(context.Cause(r.ctx), fmt.Errorf("the session is in use by another run: %w", err)))
 		return
 	}
 	r.release = sync.OnceFunc(release)
@@ -153,7 +159,7 @@ func (r *run) execute() (engine.Exit, error) {
 		r.locked = true
 		release, err := r.Lock(r.ctx, r.Job.Resume.Thread())
 		if err != nil {
-			return engine.Exit{}, r.stopReason(err)
+			return engine.Exit{}, stopReason(err, err)
 		}
 		r.release = sync.OnceFunc(release)
 	}
@@ -166,39 +172,36 @@ func (r *run) execute() (engine.Exit, error) {
 	read := make(chan struct{})
 	go func() { defer close(read); r.read() }()
 	why := r.watch(c, read)
-	code := c.end(why != "", r.Limits)
+	code := c.end(why != nil, r.Limits)
 	r.drain(c, read)
 	// Finish may emit started now. The process is gone, so its session needs no lock.
 	r.locked = true
 	closeAll([]*os.File{c.stdout, c.stderr})
 	exit := engine.Exit{Code: code, Stderr: r.keptStderr()}
-	if why != "" {
-		return exit, errors.New(why)
-	}
-	return exit, nil
+	return exit, why
 }
 
 // watch waits until the run is over: its result is out, its process is gone, or it has
 // to end. In the last case it returns why.
-func (r *run) watch(c *child, read <-chan struct{}) (why string) {
+func (r *run) watch(c *child, read <-chan struct{}) (why error) {
 	start := time.NewTimer(r.Limits.Start)
 	defer start.Stop()
 	heard := r.heard
 	for {
 		select {
 		case <-r.result:
-			return ""
+			return nil
 		case <-read:
-			return ""
+			return nil
 		case <-c.gone:
-			return ""
+			return nil
 		case <-heard:
 			start.Stop()
 			heard = nil
 		case <-start.C:
-			return r.silenceReason()
+			return StoppedError{r.silenceReason(), engine.ByTime}
 		case <-r.ctx.Done():
-			return r.stopReason(context.Cause(r.ctx)).Error()
+			return stopReason(context.Cause(r.ctx), context.Cause(r.ctx))
 		}
 	}
 }
@@ -243,19 +246,18 @@ func (r *run) silenceReason() string {
 	return text
 }
 
-// stopReason is the error that says why the run was ended from outside.
-func (r *run) stopReason(err error) error {
-	var stopped StoppedError
-	if errors.As(err, &stopped) {
+// stopReason is the error that says why the run was ended from outside: by the cause of its context, or else otherwise.
+func stopReason(cause, otherwise error) error {
+	stopped, ok := errors.AsType[StoppedError](cause)
+	switch {
+	case ok:
 		return stopped
+	case errors.Is(cause, context.Canceled):
+		return StoppedError{"the run was cancelled", engine.ByPerson}
+	case errors.Is(cause, context.DeadlineExceeded):
+		return StoppedError{"the time limit of the run has passed", engine.ByTime}
 	}
-	if errors.Is(err, context.Canceled) {
-		return errors.New("the run was cancelled")
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return errors.New("the time limit of the run has passed")
-	}
-	return err
+	return otherwise
 }
 
 // maxSaid is how many lines that are no JSON are kept for the message about silence.
@@ -277,7 +279,9 @@ func (r *run) read() {
 		case tooLong:
 			r.stream.TooLong()
 		default:
-			r.stream.Line(line)
+			if !r.stream.Line(line) {
+				r.stream.Malformed(line)
+			}
 			r.checkStop()
 		}
 		if r.stream.Understood() {
