@@ -221,9 +221,8 @@ func TestEachOutcomeIsSeenEverywhere(t *testing.T) {
 		"failed":    {Stdout: []byte(runInit), Exit: 1, Stderr: []string{"out of luck"}},
 		"cancelled": {Stdout: []byte(runInit), Linger: time.Minute},
 		"budget":    {Stdout: []byte(runInit + used), Linger: time.Minute},
-		"time":      {Stdout: []byte("Please sign in.\n"), Linger: time.Minute},
+		"time":      {Stdout: []byte(runInit + fmt.Sprintf(runTool, "a")), Linger: time.Hour},
 	}
-	configure(t, dir, "runs: {start_timeout: 90s}\n")
 	p := up(t, dir)
 	for _, c := range []struct {
 		what, status, cause string
@@ -236,16 +235,19 @@ func TestEachOutcomeIsSeenEverywhere(t *testing.T) {
 		{"failed", "failed", "", 1, []string{"failed · amp", "out of luck"}},
 		{"cancelled", "cancelled", "person", 130, []string{"cancelled · amp", "not this branch"}},
 		{"budget", "stopped", "budget", 3, []string{"stopped (budget) · amp", "its budget is 1000"}},
-		{"time", "stopped", "time", 3, []string{"stopped (time) · amp", "Please sign in."}},
+		{"time", "stopped", "time", 3, []string{
+			"stopped (time) · amp", "▸ warning: amp has been silent for ", "amp was silent for 3s, which is as long as it may be",
+			"It was last at this command, ", " ago: ls",
+		}},
 	} {
 		session := strings.ReplaceAll(string(clis[c.what].Stdout), "T-1", "T-"+c.what)
 		cli := clis[c.what]
 		cli.Stdout = []byte(session)
-		start := "90s"
+		idle := "30m"
 		if c.what == "time" {
-			start = "200ms"
+			idle = "3s"
 		}
-		config := writeFile(t, fmt.Sprintf("runs: {start_timeout: %s, amp: {command: %s}}\n", start, cli.Write(t)))
+		config := writeFile(t, fmt.Sprintf("runs: {amp: {command: %s, idle_timeout: %s}}\n", cli.Write(t), idle))
 		ended := make(chan struct{})
 		var code int
 		var out string

@@ -149,3 +149,35 @@ func TestARunThatIsLostAfterAnOrderIsCancelled(t *testing.T) {
 		t.Errorf("%v %+v %s", err, got, fmt.Sprint(last))
 	}
 }
+
+// TestASilentRunIsShownAsOne until it says something, and its limits are recorded.
+func TestASilentRunIsShownAsOne(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address)
+		limits := run.Limits{Start: 90, Idle: 1.5}
+		r := n.open(run.Request{Limits: limits})
+		silent := `{"type":"action","engine":"amp","action":{"id":"signalbox.silent.1","kind":"warning","title":"silent","detail":{}},` +
+			`"phase":"started","ok":null,"message":null,"level":"warning"}`
+		for i, c := range []struct {
+			event  string
+			silent bool
+			words  string
+		}{
+			{started, false, "running"}, {silent, true, "running (silent)"}, {acted, false, "running"},
+			{silent, true, "running (silent)"}, {completed, false, "completed"},
+		} {
+			n.must(n.report(r.ID, int64(i+1), 0, c.event))
+			got, err := n.runs.Get(t.Context(), r.ID)
+			if err != nil || (got.SilentAt != nil) != c.silent || got.Outcome() != c.words || got.Limits != limits {
+				t.Errorf("after %s: %v %s %+v", c.event, err, got.Outcome(), got)
+			}
+		}
+		for _, bad := range []run.Limits{{Start: -1}, {Idle: 1e12}, {Total: -0.1}} {
+			_, err := n.runs.Open(t.Context(), operator, run.Request{Engine: "amp", Prompt: "go", Recorded: true, Limits: bad})
+			if !fault.Is(err, fault.InvalidPayload) {
+				t.Errorf("%+v: %v", bad, err)
+			}
+		}
+		n.WantClean()
+	})
+}

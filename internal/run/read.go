@@ -18,21 +18,22 @@ import (
 // selectRun reads runs together with the entries that opened them, which hold the
 // prompt and the rest.
 const selectRun = `SELECT run.id, run.workspace, run.engine, run.thread, run.status, run.stop, run.cause, ` +
-	`run.opened_at, run.ended_at, run.events, run.tokens, run.nanos, run.calls, run.said_tokens, run.said_nanos, ` +
+	`run.opened_at, run.ended_at, run.silent_at, run.events, run.tokens, run.nanos, run.calls, run.said_tokens, run.said_nanos, ` +
 	ledger.EntryColumns + " FROM run JOIN " + ledger.EntryTable + " ON e.seq = run.seq"
 
 // scanRun reads one row of selectRun.
 func scanRun(read store.Scan) (Run, error) {
 	var r Run
-	var openedAt, endedAt, nanos int64
+	var openedAt, endedAt, silentAt, nanos int64
 	var claims said
 	var opening ledger.Row
-	err := read(opening.After(&r.ID, &r.Workspace, &r.Engine, &r.Resume, &r.Status, &r.Stop, &r.Cause, &openedAt, &endedAt,
+	err := read(opening.After(&r.ID, &r.Workspace, &r.Engine, &r.Resume, &r.Status, &r.Stop, &r.Cause, &openedAt, &endedAt, &silentAt,
 		&r.Events, &r.Tokens, &nanos, &r.Calls, &claims.Tokens, &claims.Nanos)...)
 	if err != nil {
 		return r, err
 	}
 	r.OpenedAt, r.EndedAt, r.CostUSD = time.UnixMicro(openedAt).UTC(), store.Moment(endedAt), dollars(nanos)
+	r.SilentAt = store.Moment(silentAt)
 	entry, err := opening.Entry()
 	if err != nil {
 		return r, err
@@ -43,7 +44,7 @@ func scanRun(read store.Scan) (Run, error) {
 	}
 	r.Prompt, r.Dir, r.Model, r.Budget, r.Of = b.Prompt, b.Dir, b.Model, b.Budget, b.Of
 	r.Supervised, r.Launched, r.Host, r.OpenedBy, r.Origin = b.Supervised, b.Launched, b.Host, entry.Actor, b.Origin
-	r.Metered, r.MeterAgent = b.Metered, b.MeterAgent
+	r.Metered, r.MeterAgent, r.Limits = b.Metered, b.MeterAgent, b.Limits
 	if claims != (said{}) {
 		r.Said = &Budget{Tokens: claims.Tokens, USD: dollars(claims.Nanos)}
 	}

@@ -36,6 +36,8 @@ func Protocol() protocol.Protocol {
 // change after New.
 type Options struct {
 	Budget Budget // the most a run may use; 0 is no limit
+	// Limits are how long a run of an engine may take that the server starts and that says nothing of it.
+	Limits func(engine string) Limits
 	Daily  Budget // the most the runs of a workspace may use in a day
 	// Folders are where the server may start runs, with all folders below. Empty means that
 	// it starts none.
@@ -102,6 +104,9 @@ func (s *Runs) Open(ctx context.Context, who roster.Identity, n Request) (Run, e
 		}
 	}
 	b.Budget = b.Budget.within(s.Budget)
+	if b.Launched && s.Limits != nil {
+		b.Limits = b.Limits.or(s.Limits(b.Engine))
+	}
 	workspace, run := cmp.Or(who.Workspace, roster.DefaultWorkspace), id.New(prefix)
 	if b, err = s.checkBudget(ctx, workspace, n, b); err != nil {
 		return Run{}, err

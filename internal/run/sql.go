@@ -83,6 +83,7 @@ CREATE TABLE run_session (
 ) {strict};
 `, `
 ALTER TABLE run ADD COLUMN cause {text} NOT NULL DEFAULT '';
+ALTER TABLE run ADD COLUMN silent_at {bigint} NOT NULL DEFAULT 0;
 UPDATE run SET status = 'completed' WHERE status = 'done';
 `}}
 
@@ -124,7 +125,11 @@ VALUES ($1, $2, $3, $4, $5, '', $6, 0, $7, 0, 0, 0, $8, $9, $10)`,
 // what it used.
 func applyReported(tx *store.Tx, e *ledger.Entry, b *reported) {
 	tx.Exec("INSERT INTO run_event (run, n, seq) VALUES ($1, $2, $3)", e.Subject, b.N, e.Seq)
-	tx.Exec("UPDATE run SET events = $2 WHERE id = $1", e.Subject, b.N)
+	silentAt := int64(0)
+	if b.Silent {
+		silentAt = e.At.UnixMicro()
+	}
+	tx.Exec("UPDATE run SET events = $2, silent_at = $3 WHERE id = $1", e.Subject, b.N, silentAt)
 	if b.Session != "" {
 		tx.Exec("UPDATE run SET thread = $2 WHERE id = $1", e.Subject, b.Session)
 	}

@@ -52,7 +52,7 @@ func readEvent(e Entry) (read, error) {
 	case event.Type == engine.Started && event.Resume != nil:
 		r.kind = kindStarted
 	case event.Type == engine.Acted && event.Action != nil:
-		r.kind = kindActed
+		r.kind, r.body.Silent = kindActed, event.IsStall()
 		switch event.Action.Kind {
 		case engine.Command, engine.Tool, engine.FileChange, engine.WebSearch, engine.Subagent:
 			r.acts = event.Phase == engine.Begun

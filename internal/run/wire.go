@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -37,6 +38,22 @@ type Budget struct {
 	Tokens int64   `json:"tokens,omitempty"`
 }
 
+// Limits are how long a run may take, in seconds: until its agent says something, from one sign of life to the next, and
+// all in all. 0 is what the configuration has, in a request, and no limit in a run.
+type Limits struct {
+	Start float64 `json:"start_seconds,omitempty"`
+	Idle  float64 `json:"idle_seconds,omitempty"`
+	Total float64 `json:"total_seconds,omitempty"`
+}
+
+// maxSeconds bounds a limit: a year.
+const maxSeconds = 366 * 24 * 3600
+
+// or is the limits, with those of the configuration for what is absent.
+func (l Limits) or(others Limits) Limits {
+	return Limits{Start: cmp.Or(l.Start, others.Start), Idle: cmp.Or(l.Idle, others.Idle), Total: cmp.Or(l.Total, others.Total)}
+}
+
 // Request is the body of POST /runs: a run that somebody asks for.
 type Request struct {
 	Engine     string `json:"engine" example:"claude"`
@@ -45,6 +62,7 @@ type Request struct {
 	Resume     string `json:"resume,omitempty"` // the session to go on with: its id, or a text with a resume line
 	Model      string `json:"model,omitempty"`  // instead of the configured one; for amp the mode
 	Budget     Budget `json:"budget,omitzero"`
+	Limits     Limits `json:"limits,omitzero"`
 	Supervised bool   `json:"supervised,omitempty"`
 	Host       string `json:"host,omitempty"` // the machine of a supervisor that is there already
 	// User is on whose behalf: a name, an id or an e-mail; without it the owner of the agent that the run is counted for.
@@ -90,6 +108,7 @@ type opened struct {
 	// agent, by its id, whose calls these are.
 	Metered    string `json:"metered,omitzero"`
 	MeterAgent string `json:"meter_agent,omitzero"`
+	Limits     Limits `json:"limits,omitzero"` // absent in entries of version 0.1
 }
 
 // Proxy is the value of Metered for a run whose calls of models go through the model proxy.
@@ -118,10 +137,13 @@ type Run struct {
 	Cause    engine.Cause `json:"cause,omitempty"`
 	OpenedAt time.Time    `json:"opened_at"`
 	EndedAt  *time.Time   `json:"ended_at,omitempty"`
-	Events   int64        `json:"events"`
-	Tokens   int64        `json:"tokens"`
-	CostUSD  float64      `json:"cost_usd"`
-	Calls    int64        `json:"calls,omitempty"` // of models, as far as they are known
+	// SilentAt is when a running agent was found to have been silent for long; absent once it has said something.
+	SilentAt *time.Time `json:"silent_at,omitempty"`
+	Limits   Limits     `json:"limits,omitzero"` // how long it may take
+	Events   int64      `json:"events"`
+	Tokens   int64      `json:"tokens"`
+	CostUSD  float64    `json:"cost_usd"`
+	Calls    int64      `json:"calls,omitempty"` // of models, as far as they are known
 	// Metered is proxy if Tokens and CostUSD are those of calls through the model proxy. Said is then what the CLI says.
 	Metered    string  `json:"metered,omitempty"`
 	MeterAgent string  `json:"meter_agent,omitempty"` // the agent, by its id, whose calls these are
@@ -135,8 +157,11 @@ type Run struct {
 
 // Outcome is the status in words, with what has stopped the run.
 func (r *Run) Outcome() string {
-	if r.Status == Stopped && r.Cause != "" {
+	switch {
+	case r.Status == Stopped && r.Cause != "":
 		return fmt.Sprintf("%s (%s)", r.Status, r.Cause)
+	case r.SilentAt != nil:
+		return fmt.Sprintf("%s (silent)", r.Status)
 	}
 	return string(r.Status)
 }
@@ -203,7 +228,8 @@ type reported struct {
 	Session  string `json:"session"`        // when it became known
 	Status   Status `json:"status"`         // when the run ended
 	// Cause is why it was ended, if it did not end by itself.
-	Cause engine.Cause `json:"cause,omitzero"`
+	Cause  engine.Cause `json:"cause,omitzero"`
+	Silent bool         `json:"silent,omitzero"` // the agent says nothing
 	// Counts is what rules see of this event in recent, absent if nothing.
 	Counts *counted `json:"counts,omitempty"`
 }
@@ -248,7 +274,7 @@ const (
 func (n Request) opening() (opened, error) {
 	b := opened{
 		Engine: n.Engine, Prompt: n.Prompt, Dir: n.Dir, Model: n.Model, Budget: n.Budget, Supervised: n.Supervised,
-		Host: n.Host, Launched: !n.Recorded, Origin: n.Origin, Metered: n.Metered,
+		Host: n.Host, Launched: !n.Recorded, Origin: n.Origin, Metered: n.Metered, Limits: n.Limits,
 	}
 	e, err := engine.Find(n.Engine)
 	if err != nil {
@@ -266,6 +292,12 @@ func (n Request) opening() (opened, error) {
 	case n.Budget.USD < 0 || n.Budget.Tokens < 0 || n.Budget.USD > maxUSD:
 		return b, fault.New(fault.InvalidPayload, "budget should have usd from 0 to %d and tokens from 0; 0 is no limit.",
 			int64(maxUSD)).About("budget")
+	}
+	for _, seconds := range []float64{n.Limits.Start, n.Limits.Idle, n.Limits.Total} {
+		if !(seconds >= 0 && seconds <= maxSeconds) {
+			return b, fault.New(fault.InvalidPayload, "limits should have start_seconds, idle_seconds and total_seconds from 0 to %d; "+
+				"0 is what the configuration has.", maxSeconds).About("limits")
+		}
 	}
 	if n.Resume != "" {
 		r, err := e.ReadResume(n.Resume)

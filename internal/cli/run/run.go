@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"signalbox/internal/cli/command"
 	"signalbox/internal/cli/output"
@@ -34,6 +35,7 @@ type flags struct {
 	unrecorded         bool
 	offline            bool
 	budget             run.Budget
+	limits             [3]string // start, idle and total, as they were typed
 }
 
 // New is the command `run` and what is below it.
@@ -67,6 +69,12 @@ func New(a *command.App) *command.Command {
 	c.Flags().BoolVar(&f.unrecorded, "no-record", false, "do not record the run")
 	c.Flags().Float64Var(&f.budget.USD, "budget-usd", 0, "stop the run after this many dollars")
 	c.Flags().Int64Var(&f.budget.Tokens, "budget-tokens", 0, "stop the run after this many tokens")
+	c.Flags().StringVar(&f.limits[0], "start-timeout", "",
+		"stop the run if the agent says nothing for this long at its start (default: runs.start_timeout)")
+	c.Flags().StringVar(&f.limits[1], "idle-timeout", "",
+		"stop the run if the agent is silent for this long; 0 is no limit (default: runs.idle_timeout)")
+	c.Flags().StringVar(&f.limits[2], "total-timeout", "",
+		"stop the run after this long; 0 is no limit (default: runs.total_timeout)")
 	c.RunE = func(c *command.Command, args []string) error {
 		if len(args) == 0 {
 			return c.Help()
@@ -138,15 +146,29 @@ func prepare(a *command.App, args []string, f flags, config *server.Config) (*ru
 			return nil, command.Usage("%s", fault.From(err).Message)
 		}
 	}
-	// Only the start depends on the CLI and the network; how long it may take to leave does
-	// not.
-	limits := process.DefaultLimits()
-	limits.Start = config.Runs.StartTimeout
+	limits := processLimits(config.Runs.Limits(e.Name))
+	for i, of := range []*time.Duration{&limits.Start, &limits.Idle, &limits.Total} {
+		name := []string{"start", "idle", "total"}[i]
+		if f.limits[i] == "" {
+			continue
+		}
+		if *of, err = engine.ParseLimit(name, f.limits[i]); err != nil {
+			return nil, command.Usage("--%s-timeout %s, and is %q.", name, err, f.limits[i])
+		}
+	}
 	return &runner{
 		App: a, record: !f.unrecorded, budget: f.budget, offline: f.offline, most: config.Runs.Budget,
 		user: cmp.Or(f.user, os.Getenv(process.UserVariable)), local: localAgent(config),
 		spec: process.Spec{Engine: e, Job: job, Limits: limits},
 	}, nil
+}
+
+// processLimits are the limits of a run as its process has them. How long it may take to leave does not depend on it.
+func processLimits(l run.Limits) process.Limits {
+	limits := process.DefaultLimits()
+	of := func(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
+	limits.Start, limits.Idle, limits.Total = of(l.Start), of(l.Idle), of(l.Total)
+	return limits
 }
 
 // localAgent is the agent as which hooks of this user ask through the socket of this machine, "" where others than the

@@ -85,7 +85,9 @@ func (r *runner) open(ctx context.Context) error {
 		defer cancel()
 		r.opened, err = r.server.Open(bounded, r.askMetered(bounded, cl, run.Request{
 			Engine: r.spec.Engine.Name, Prompt: j.Prompt, Dir: j.Dir, Resume: j.Resume.Value, Model: j.Override,
-			Budget: r.budget, Supervised: j.Supervised, Host: host, Recorded: true,
+			Budget: r.budget, Supervised: j.Supervised, Host: host, Recorded: true, Limits: run.Limits{
+				Start: r.spec.Limits.Start.Seconds(), Idle: r.spec.Limits.Idle.Seconds(), Total: r.spec.Limits.Total.Seconds(),
+			},
 			User: r.user, Agent: r.hooksAgent(bounded, cl), Delegation: os.Getenv(process.DelegationVariable),
 		}))
 	}
@@ -170,6 +172,9 @@ func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usa
 	locks := process.UserLocks()
 	r.spec.Lock = locks.Take
 	r.spec.Stop = r.mustStop
+	if r.desk != nil {
+		r.spec.Asking = r.desk.Asking
+	}
 	emit := func(e engine.Event, u engine.Usage) { last = e; show(e, u) }
 	// Without a server, the file lock alone keeps runs of one session apart.
 	if !r.record {

@@ -254,8 +254,10 @@ func (s *supervisor) watch(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	limits := process.DefaultLimits()
-	limits.Start = loaded.Runs.StartTimeout
+	limits := processLimits(o.Limits)
+	if o.Limits == (run.Limits{}) { // it was opened by version 0.1
+		limits = processLimits(loaded.Runs.Limits(e.Name))
+	}
 	r.budget, r.user = o.Budget, o.User
 	r.spec = process.Spec{ID: o.ID, Engine: e, Limits: limits, Listed: true, Job: engine.Job{
 		Prompt: o.Prompt, Dir: o.Dir, Override: o.Model, Supervised: o.Supervised, Settings: loaded.Runs.Engines[e.Name],

@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"sync"
+	"time"
 
 	"signalbox/internal/fault"
 )
@@ -17,6 +18,8 @@ type Settings struct {
 	AllowAll    bool // every tool call is allowed without asking
 	StreamInput bool
 	Env         []string // names of variables that a run of a server gets beside those that it needs
+	// How long it may take until it says something, be silent, and take in all; nil is what all engines have.
+	StartTimeout, IdleTimeout, TotalTimeout *time.Duration
 }
 
 // Job is one run of an engine: what is asked, where, and under which settings. It does

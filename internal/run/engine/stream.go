@@ -42,6 +42,9 @@ type Stream struct {
 	cause      Cause // why the run was ended, "" if it ends by itself
 	notes      int
 	skipped    int // lines that were no JSON
+	heard      int // lines that were
+	stalls     int
+	stalled    *Action // the warning that the CLI is silent, while it is
 	answer     []byte
 	usage      Usage
 	models     map[string]Tokens // what usage has of each model, "" for the model of the run
@@ -69,6 +72,8 @@ func (s *Stream) Line(line []byte) (ok bool) {
 	v, ok := parse(line)
 	if ok {
 		s.understood = true
+		s.heard++
+		s.endStall()
 		s.to.line(s, v)
 		return true
 	}
@@ -99,6 +104,35 @@ func (s *Stream) TooLong() {
 	if !s.completed {
 		s.emitWarning(fmt.Sprintf("%s wrote a line of more than %d MiB, which was left out", s.engine.Name, MaxLine>>20))
 	}
+}
+
+// Heard is how many lines of JSON there were: the signs of life of the CLI.
+func (s *Stream) Heard() int { return s.heard }
+
+// stallID begins the ids of warnings that a CLI is silent.
+const stallID = "signalbox.silent."
+
+// Stall warns that the CLI is silent, until it says something (RUN-51).
+func (s *Stream) Stall(text string) {
+	if s.completed || s.stalled != nil {
+		return
+	}
+	s.stalls++
+	s.stalled = &Action{ID: fmt.Sprint(stallID, s.stalls), Kind: Warning, Title: text, Detail: map[string]any{}}
+	s.emit(Event{Type: Acted, Engine: s.engine.Name, Action: s.stalled, Phase: Begun, Level: "warning"})
+}
+
+// endStall says that the CLI is silent no more.
+func (s *Stream) endStall() {
+	if a := s.stalled; a != nil {
+		s.stalled = nil
+		s.emitDone(a, true)
+	}
+}
+
+// IsStall reports whether an event says that the CLI has been silent for long.
+func (e Event) IsStall() bool {
+	return e.Action != nil && e.Phase == Begun && strings.HasPrefix(e.Action.ID, stallID)
 }
 
 // SetPID tells which process it is, for the meta of started.
