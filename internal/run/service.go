@@ -36,6 +36,8 @@ func Protocol() protocol.Protocol {
 // change after New.
 type Options struct {
 	Budget Budget // the most a run may use; 0 is no limit
+	// Mode is what the agent of an engine may do, "" for one that is not known, of a run that the server starts.
+	Mode func(engine string, asked engine.Mode) engine.Mode
 	// Limits are how long a run of an engine may take that the server starts and that says nothing of it.
 	Limits func(engine string) Limits
 	Daily  Budget // the most the runs of a workspace may use in a day

@@ -56,15 +56,18 @@ func (l Limits) or(others Limits) Limits {
 
 // Request is the body of POST /runs: a run that somebody asks for.
 type Request struct {
-	Engine     string `json:"engine" example:"claude"`
-	Prompt     string `json:"prompt" example:"fix the failing test"`
-	Dir        string `json:"dir,omitempty"`    // an absolute path on the machine of the run
-	Resume     string `json:"resume,omitempty"` // the session to go on with: its id, or a text with a resume line
-	Model      string `json:"model,omitempty"`  // instead of the configured one; for amp the mode
-	Budget     Budget `json:"budget,omitzero"`
-	Limits     Limits `json:"limits,omitzero"`
-	Supervised bool   `json:"supervised,omitempty"`
-	Host       string `json:"host,omitempty"` // the machine of a supervisor that is there already
+	Engine string `json:"engine" example:"claude"`
+	Prompt string `json:"prompt" example:"fix the failing test"`
+	Dir    string `json:"dir,omitempty"`    // an absolute path on the machine of the run
+	Resume string `json:"resume,omitempty"` // the session to go on with: its id, or a text with a resume line
+	Model  string `json:"model,omitempty"`  // instead of the configured one; for amp the mode
+	Budget Budget `json:"budget,omitzero"`
+	Limits Limits `json:"limits,omitzero"`
+	// Mode is what the agent may do: read, edit, full or supervised; absent is what the configuration has. A caller that
+	// runs the agent may also say own, for the CLI's own settings. Supervised is the same as the mode supervised.
+	Mode       engine.Mode `json:"mode,omitempty"`
+	Supervised bool        `json:"supervised,omitempty"`
+	Host       string      `json:"host,omitempty"` // the machine of a supervisor that is there already
 	// User is on whose behalf: a name, an id or an e-mail; without it the owner of the agent that the run is counted for.
 	User string `json:"user,omitempty"`
 	// Agent is the agent as which its hooks ask: a name or an id. The run hands its work on to it; without one it hands
@@ -109,6 +112,8 @@ type opened struct {
 	Metered    string `json:"metered,omitzero"`
 	MeterAgent string `json:"meter_agent,omitzero"`
 	Limits     Limits `json:"limits,omitzero"` // absent in entries of version 0.1
+	// Mode is what the agent may do; entries of version 0.1 only say whether it is supervised.
+	Mode engine.Mode `json:"mode,omitzero"`
 }
 
 // Proxy is the value of Metered for a run whose calls of models go through the model proxy.
@@ -140,10 +145,13 @@ type Run struct {
 	// SilentAt is when a running agent was found to have been silent for long; absent once it has said something.
 	SilentAt *time.Time `json:"silent_at,omitempty"`
 	Limits   Limits     `json:"limits,omitzero"` // how long it may take
-	Events   int64      `json:"events"`
-	Tokens   int64      `json:"tokens"`
-	CostUSD  float64    `json:"cost_usd"`
-	Calls    int64      `json:"calls,omitempty"` // of models, as far as they are known
+	// Mode is what the agent may do: read, edit, full or supervised, or own for what its CLI's own settings say. It is
+	// absent where nobody has said.
+	Mode    engine.Mode `json:"mode,omitempty"`
+	Events  int64       `json:"events"`
+	Tokens  int64       `json:"tokens"`
+	CostUSD float64     `json:"cost_usd"`
+	Calls   int64       `json:"calls,omitempty"` // of models, as far as they are known
 	// Metered is proxy if Tokens and CostUSD are those of calls through the model proxy. Said is then what the CLI says.
 	Metered    string  `json:"metered,omitempty"`
 	MeterAgent string  `json:"meter_agent,omitempty"` // the agent, by its id, whose calls these are
@@ -274,7 +282,7 @@ const (
 func (n Request) opening() (opened, error) {
 	b := opened{
 		Engine: n.Engine, Prompt: n.Prompt, Dir: n.Dir, Model: n.Model, Budget: n.Budget, Supervised: n.Supervised,
-		Host: n.Host, Launched: !n.Recorded, Origin: n.Origin, Metered: n.Metered, Limits: n.Limits,
+		Host: n.Host, Launched: !n.Recorded, Origin: n.Origin, Metered: n.Metered, Limits: n.Limits, Mode: n.Mode,
 	}
 	e, err := engine.Find(n.Engine)
 	if err != nil {
@@ -306,10 +314,16 @@ func (n Request) opening() (opened, error) {
 		}
 		b.Resume = r.Value
 	}
-	// Checked here, so that a run that cannot be supervised is refused before anything is
-	// recorded.
-	if n.Supervised {
-		return b, e.MaySupervise()
+	if n.Supervised && n.Mode == "" {
+		b.Mode = engine.Supervised
+	}
+	if own := n.Mode == engine.Own && n.Recorded; b.Mode != "" && !own {
+		if _, err := engine.ParseMode(string(b.Mode)); err != nil {
+			return b, err
+		}
+	}
+	if b.Supervised = b.Mode == engine.Supervised; n.Supervised && !b.Supervised {
+		return b, fault.New(fault.InvalidPayload, "supervised is the mode supervised, and the mode is %s.", n.Mode).About("mode")
 	}
 	return b, nil
 }

@@ -169,8 +169,8 @@ func limitSettings(e *engine.Engine) (all []Setting) {
 
 // modes says what the setting "mode" means for each engine, since every CLI has another word for it.
 var modes = map[string]string{
-	"amp": "amp's mode, such as smart", "claude": "the permission mode", "codex": "the sandbox mode",
-	"gemini": "the approval mode", "opencode": "the agent", "pi": "the provider",
+	"amp": "amp's mode, such as smart", "claude": "its own permission mode, where permissions is empty",
+	"codex": "its own sandbox mode, where permissions is empty", "gemini": "its own approval mode, where permissions is empty", "opencode": "the agent", "pi": "the provider",
 }
 
 // engineSettings are the keys of one engine. Every engine has the same keys, also where
@@ -220,7 +220,22 @@ func engineSettings(e *engine.Engine) []Setting {
 			},
 			get: func(c *Config) string { return strings.Join(c.Runs.Engines[e.Name].Env, ",") },
 		},
-		flag("dangerously_allow_all", e.AllowAll, "true lets it use every tool without asking; never in a supervised run",
+		{
+			Key: "runs." + e.Name + ".permissions", Default: "",
+			Meaning: "what its agent may do: read, edit, full or supervised; edit when empty",
+			set: func(c *Config, v string) (err error) {
+				var mode engine.Mode
+				if v != "" {
+					if mode, err = engine.ParseMode(v); err != nil {
+						return fmt.Errorf("should be read, edit, full or supervised")
+					}
+				}
+				c.Runs.change(e.Name, func(s *engine.Settings) { s.Permissions = mode })
+				return nil
+			},
+			get: func(c *Config) string { return string(c.Runs.Engines[e.Name].Permissions) },
+		},
+		flag("dangerously_allow_all", false, "true is the mode full, where permissions is empty",
 			func(s *engine.Settings) *bool {
 				return &s.AllowAll
 			}),
@@ -274,6 +289,13 @@ func (s *services) openRuns(core protocol.Core, config *Config) *run.Runs {
 	core.Now = time.Now // a run is a process: its time cannot be set forward
 	return run.New(core, run.Options{
 		Budget: config.Runs.Budget, Daily: config.Runs.Daily, Folders: config.Runs.Folders, Limits: config.Runs.Limits,
+		Mode: func(name string, asked engine.Mode) engine.Mode {
+			e, err := engine.Find(name)
+			if err != nil {
+				return asked
+			}
+			return e.ModeOf(asked, config.Runs.Engines[name])
+		},
 		AgentOf: func(ctx context.Context, r run.Run) string {
 			if host, err := os.Hostname(); r.Host == "" || err == nil && r.Host == host {
 				local, _ := core.Roster.Named(ctx, roster.DefaultWorkspace, config.Harness.SocketAgent)

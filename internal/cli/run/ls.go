@@ -71,6 +71,9 @@ func printRun(w output.Printer, r run.Run) {
 	line("run", r.ID)
 	line("status", r.Outcome())
 	line("engine", strings.TrimSpace(r.Engine+" "+r.Model))
+	if r.Mode != "" {
+		line("mode", string(r.Mode)+": "+r.Mode.Meaning())
+	}
 	line("folder", r.Dir)
 	line("prompt", r.Prompt)
 	line("opened", r.OpenedAt.Local().Format(time.DateTime)+" by "+r.OpenedBy)

@@ -32,6 +32,7 @@ type flags struct {
 	resume, dir, model string
 	user               string
 	latest, supervised bool
+	mode               string
 	unrecorded         bool
 	offline            bool
 	budget             run.Budget
@@ -54,7 +55,7 @@ func New(a *command.App) *command.Command {
 			"docs\n  signalbox run amp --json -- list the TODOs",
 		Args: command.AnyArguments(),
 	})
-	c.AddCommand(newTranslate(a), newLs(a), newShow(a), newCancel(a), newSupervise(a))
+	c.AddCommand(newTranslate(a), newLs(a), newShow(a), newCancel(a), newSupervise(a), newPermit(a))
 	var f flags
 	config := command.AddConfigFlags(c)
 	c.Flags().StringVar(&f.resume, "resume", "", "the session to resume: its id, or any text that contains a resume line")
@@ -63,9 +64,11 @@ func New(a *command.App) *command.Command {
 	c.Flags().StringVar(&f.model, "model", "", "the model for this run; for amp its mode")
 	c.Flags().StringVar(&f.user, "user", "",
 		"the user on whose behalf it runs: a name, an id or an e-mail (default: SIGNALBOX_USER, else the agent's owner)")
-	c.Flags().BoolVar(&f.supervised, "supervised", false, "ask the policy before each tool call; needs the server")
+	c.Flags().StringVar(&f.mode, "mode", "", "what the agent may do: read, edit (change files in its folder), full, or supervised "+
+		"(ask the policy before each tool call; needs the server) (default: runs.ENGINE.permissions, else edit)")
+	c.Flags().BoolVar(&f.supervised, "supervised", false, "the same as --mode supervised")
 	c.Flags().BoolVar(&f.offline, "offline", false,
-		"with --supervised: go on with what rules with on_unreachable allow while the server cannot be reached")
+		"with --mode supervised: go on with what rules with on_unreachable allow while the server cannot be reached")
 	c.Flags().BoolVar(&f.unrecorded, "no-record", false, "do not record the run")
 	c.Flags().Float64Var(&f.budget.USD, "budget-usd", 0, "stop the run after this many dollars")
 	c.Flags().Int64Var(&f.budget.Tokens, "budget-tokens", 0, "stop the run after this many tokens")
@@ -112,9 +115,25 @@ func prepare(a *command.App, args []string, f flags, config *server.Config) (*ru
 	if strings.TrimSpace(prompt) == "" {
 		return nil, command.Usage("Say what the agent is to do: `signalbox run %s -- fix the failing test`.", e.Name)
 	}
+	var asked engine.Mode
+	switch {
+	case f.supervised && f.mode != "" && f.mode != string(engine.Supervised):
+		return nil, command.Usage("--supervised is --mode supervised, and does not go with --mode %s.", f.mode)
+	case f.supervised:
+		asked = engine.Supervised
+	case f.mode != "":
+		if asked, err = engine.ParseMode(f.mode); err != nil {
+			return nil, command.Usage("--%s", fault.From(err).Message)
+		}
+	}
+	mode := e.ModeOf(asked, config.Runs.Engines[e.Name])
+	if err := e.May(mode, true); err != nil {
+		return nil, err
+	}
+	f.supervised = mode == engine.Supervised
 	// A supervised run is decided about by the server, which records what it decides.
 	if f.supervised && f.unrecorded {
-		return nil, command.Usage("A supervised run is recorded: --supervised and --no-record do not go together.")
+		return nil, command.Usage("A supervised run is recorded: --mode supervised and --no-record do not go together.")
 	}
 	if f.unrecorded {
 		if err := unkept(e, f.budget, "with --no-record"); err != nil {
@@ -122,7 +141,7 @@ func prepare(a *command.App, args []string, f flags, config *server.Config) (*ru
 		}
 	}
 	if f.offline && !f.supervised {
-		return nil, command.Usage("--offline goes with --supervised: other runs ask nobody.")
+		return nil, command.Usage("--offline goes with --mode supervised: other runs ask nobody.")
 	}
 	// On this machine the Unix socket says who asks; elsewhere only a key does.
 	if f.supervised && a.Elsewhere("") && os.Getenv("SIGNALBOX_KEY") == "" {
@@ -135,7 +154,7 @@ func prepare(a *command.App, args []string, f flags, config *server.Config) (*ru
 		return nil, err
 	}
 	job := engine.Job{
-		Prompt: prompt, Dir: dir, Override: f.model, Supervised: f.supervised,
+		Prompt: prompt, Dir: dir, Override: f.model, Mode: mode,
 		Settings: config.Runs.Engines[e.Name], Resume: engine.Resume{Engine: e.Name, Latest: f.latest},
 	}
 	if f.resume != "" {
@@ -158,7 +177,8 @@ func prepare(a *command.App, args []string, f flags, config *server.Config) (*ru
 	}
 	return &runner{
 		App: a, record: !f.unrecorded, budget: f.budget, offline: f.offline, most: config.Runs.Budget,
-		user: cmp.Or(f.user, os.Getenv(process.UserVariable)), local: localAgent(config),
+		named: mode == engine.Read || asked != "" || config.Runs.Engines[e.Name].Permissions != "",
+		user:  cmp.Or(f.user, os.Getenv(process.UserVariable)), local: localAgent(config),
 		spec: process.Spec{Engine: e, Job: job, Limits: limits},
 	}, nil
 }

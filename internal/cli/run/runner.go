@@ -37,6 +37,8 @@ type runner struct {
 	desk   *hook.Desk // of a supervised run
 	// offline says that the desk goes on with what rules allow while the server cannot be reached.
 	offline bool
+	// named says that somebody has named the mode, and that the run is stopped if its stream shows more.
+	named bool
 	// unasked is what the CLI has done without a decision, "" if nothing. Only the run's own goroutine uses it.
 	unasked string
 	server  record.Server
@@ -50,6 +52,8 @@ func (r *runner) run(ctx context.Context) error {
 		}
 		return err
 	}
+	j := r.spec.Job
+	r.Err.Print("%s · mode %s: %s", r.spec.Engine.Name, j.Mode, j.Mode.Meaning())
 	v := newView(r.App, r.spec)
 	last, err := r.execute(ctx, v.event, 30*time.Second)
 	v.end(last)
@@ -85,7 +89,7 @@ func (r *runner) open(ctx context.Context) error {
 		defer cancel()
 		r.opened, err = r.server.Open(bounded, r.askMetered(bounded, cl, run.Request{
 			Engine: r.spec.Engine.Name, Prompt: j.Prompt, Dir: j.Dir, Resume: j.Resume.Value, Model: j.Override,
-			Budget: r.budget, Supervised: j.Supervised, Host: host, Recorded: true, Limits: run.Limits{
+			Budget: r.budget, Mode: j.Mode, Host: host, Recorded: true, Limits: run.Limits{
 				Start: r.spec.Limits.Start.Seconds(), Idle: r.spec.Limits.Idle.Seconds(), Total: r.spec.Limits.Total.Seconds(),
 			},
 			User: r.user, Agent: r.hooksAgent(bounded, cl), Delegation: os.Getenv(process.DelegationVariable),
@@ -100,7 +104,7 @@ func (r *runner) open(ctx context.Context) error {
 		refused.Code != fault.Unauthenticated {
 		return refused // it is there, and says no
 	}
-	if r.spec.Job.Supervised {
+	if r.spec.Job.Mode == engine.Supervised {
 		return fault.Wrap(err, api.Unreachable, "A supervised run needs the server. Start it with `signalbox up`.")
 	}
 	if err := unkept(r.spec.Engine, r.budget, "without the server"); err != nil {
@@ -172,10 +176,18 @@ func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usa
 	locks := process.UserLocks()
 	r.spec.Lock = locks.Take
 	r.spec.Stop = r.mustStop
+	var recorder *record.Recorder // nil without a server
 	if r.desk != nil {
 		r.spec.Asking = r.desk.Asking
 	}
-	emit := func(e engine.Event, u engine.Usage) { last = e; show(e, u) }
+	emit := func(e engine.Event, u engine.Usage) {
+		e = r.checkAsked(e)
+		if recorder != nil {
+			recorder.Event(e, u)
+		}
+		last = e
+		show(e, u)
+	}
 	// Without a server, the file lock alone keeps runs of one session apart.
 	if !r.record {
 		process.Run(ctx, r.spec, emit)
@@ -183,7 +195,7 @@ func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usa
 	}
 	defer r.server.HTTP.CloseIdleConnections()
 	// The recorder stops the run through the same context that the person's Ctrl-C ends.
-	recorder := r.server.Begin(r.opened.ID, r.opened.Events, stop)
+	recorder = r.server.Begin(r.opened.ID, r.opened.Events, stop)
 	// Reporting goes on after ctx has ended, so that the end of a cancelled run is
 	// recorded; drain bounds it.
 	reporting, giveUp := context.WithCancel(context.WithoutCancel(ctx))
@@ -193,11 +205,7 @@ func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usa
 	// A run waits for most of its time, and many may run on one machine.
 	command.Thrift()
 	r.spec.Lock = bothLocks(locks.Take, recorder.Lock)
-	process.Run(ctx, r.spec, func(e engine.Event, u engine.Usage) {
-		e = r.checkAsked(e)
-		recorder.Event(e, u)
-		emit(e, u)
-	})
+	process.Run(ctx, r.spec, emit)
 	// The CLI is gone. What is left to do is to record its last events.
 	recorder.Close()
 	timer := time.AfterFunc(drain, giveUp)
@@ -230,12 +238,12 @@ func bothLocks(first, then lock) lock {
 }
 
 // checkAsked finds out whether an event of a supervised run shows something that nobody was asked about
-// (RUN-45). Such a run was stopped, whatever the CLI says of it.
+// (RUN-45), or that the mode of the run does not allow (RUN-52). Such a run was stopped, whatever the CLI says of it.
 func (r *runner) checkAsked(e engine.Event) engine.Event {
-	if r.desk == nil {
-		return e
+	if what := e.Exceeds(r.spec.Job.Mode); what != "" && r.unasked == "" && r.named {
+		r.unasked = engine.Exceeded + ": " + what
 	}
-	if r.unasked == "" {
+	if r.desk != nil && r.unasked == "" {
 		r.unasked = r.desk.Unasked(e)
 	}
 	if no := false; r.unasked != "" && e.Type == engine.Completed {

@@ -20,7 +20,7 @@ func claude() *Engine {
 			Headers: "ANTHROPIC_CUSTOM_HEADERS",
 		},
 		label: "Claude Code", title: "claude", Install: "npm install -g @anthropic-ai/claude-code",
-		args: claudeArgs, guard: claudeGuard,
+		args: claudeArgs, permit: claudePermit, cannot: claudeCannot, ownModes: true,
 		line:    func(token string) string { return "claude --resume " + token },
 		pattern: regexp.MustCompile("(?im)^\\s*`?claude\\s+(?:--resume|-r)\\s+([^`\\s]+)`?\\s*$"),
 		start:   func() translator { return &claudeStream{} },
@@ -37,8 +37,8 @@ func claudeArgs(j Job) []string {
 	}
 	return slices.Concat([]string{"-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages"},
 		j.sessionOption([]string{"--continue"}, "--resume"), option("--model", j.model()),
-		option("--permission-mode", j.Settings.Mode), j.allowAllOption("--dangerously-skip-permissions"),
-		option("--max-budget-usd", most), j.Guard)
+		j.permissions(option("--permission-mode", j.Settings.Mode), j.allowAllOption("--dangerously-skip-permissions")),
+		option("--max-budget-usd", most))
 }
 
 // claudeStream translates `claude -p --output-format stream-json --verbose`.
