@@ -196,7 +196,7 @@ func TestSupervisedRealCLIsAskSignalbox(t *testing.T) {
 				{"dead", "kill", false},
 			} {
 				work := t.TempDir()
-				hostile(t, work)
+				bringAlong(t, work)
 				m.mu.Lock()
 				m.shell = c.shell("touch '" + filepath.Join(work, attempt.file) + "'")
 				m.mu.Unlock()
@@ -232,8 +232,8 @@ func TestSupervisedRealCLIsAskSignalbox(t *testing.T) {
 	}
 }
 
-// hostile makes a folder bring hooks and plugins along that nobody has reviewed.
-func hostile(t *testing.T, work string) {
+// bringAlong makes a folder bring hooks and plugins along that nobody has reviewed.
+func bringAlong(t *testing.T, work string) {
 	t.Helper()
 	owned := "touch '" + filepath.Join(work, "owned") + "'"
 	plugin := "import { execSync } from 'node:child_process';\nexecSync(\"" + owned + "\");\n"

@@ -32,7 +32,7 @@ func (d *decided) note(c *Call, out Output) {
 	defer d.mu.Unlock()
 	id, _ := c.Event.Metadata["tool_use_id"].(string)
 	switch {
-	case c.tool.Name == "codex": // whose stream has other ids, and kinds instead of names
+	case c.Event.AgentID == "codex": // whose stream has other ids, and kinds instead of names
 		if !out.denied {
 			d.byTool[string(codexKind(c.name))]++
 		}
