@@ -57,7 +57,7 @@ func (p *process) wantStory(t *testing.T) {
 	for _, r := range runs.Runs {
 		states[r.Status]++
 	}
-	if states["running"] == 0 || states["done"] == 0 {
+	if states["running"] == 0 || states["completed"] == 0 {
 		t.Errorf("runs: %v", states)
 	}
 	var versions struct{ Versions []struct{ Number int } }

@@ -211,10 +211,11 @@ var responses = api{
 // meteredModel stands in for a provider that counts: each of its calls takes more than the one before, and it says
 // so. It calls a tool so often in each turn, and then ends it.
 type meteredModel struct {
-	url   string
-	steps int
-	shell turn // how its CLI is told to run a command; that of Claude Code, or Codex, unless it is said
-	hours bool // its CLI has asked for caches that are kept for an hour
+	url    string
+	steps  int
+	shell  turn   // how its CLI is told to run a command; that of Claude Code, or Codex, unless it is said
+	hours  bool   // its CLI has asked for caches that are kept for an hour
+	before func() // called before the first answer, nil for nothing
 
 	mu    sync.Mutex
 	calls []map[string]int // what each call took, by the names of the API
@@ -281,6 +282,10 @@ func (m *meteredModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.before != nil {
+		m.before()
+		m.before = nil
+	}
 	m.keys[r.Header.Get("Authorization")+r.Header.Get("X-Api-Key")] = true
 	m.seen = append(m.seen, secretsInArguments()...)
 	i := len(m.calls) + 1

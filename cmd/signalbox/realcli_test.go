@@ -309,13 +309,12 @@ func TestRealCLIsAreCountedAsTheirProvidersCount(t *testing.T) {
 		model  string
 		prices [5]float64
 		shell  turn
-		allow  bool // it may run commands only if it may do everything
 		env    func(url string) []string
 		file   string // of its home, and what stands in it
 		text   func(url string) string
 	}{
 		"codex": {
-			model: "gpt-5.4", prices: [5]float64{2.5, 15, 0.25, 0, 0}, allow: true,
+			model: "gpt-5.4", prices: [5]float64{2.5, 15, 0.25, 0, 0},
 			env:  func(string) []string { return []string{"OPENAI_API_KEY=sk-metered"} },
 			file: ".codex/config.toml", text: func(url string) string {
 				return "model_provider = \"stand-in\"\n[model_providers.stand-in]\nname = \"Stand-in\"\nbase_url = \"" + url +
@@ -323,7 +322,7 @@ func TestRealCLIsAreCountedAsTheirProvidersCount(t *testing.T) {
 			},
 		},
 		"gemini": {
-			model: "gemini-2.5-flash", prices: [5]float64{0.3, 2.5, 0.03, 0, 0}, allow: true,
+			model: "gemini-2.5-flash", prices: [5]float64{0.3, 2.5, 0.03, 0, 0},
 			shell: turn{tool: "run_shell_command", input: map[string]any{"command": "true"}},
 			env: func(url string) []string {
 				return []string{"GOOGLE_GEMINI_BASE_URL=" + url, "GEMINI_API_KEY=none", "GEMINI_CLI_NO_RELAUNCH=true"}
@@ -355,9 +354,7 @@ func TestRealCLIsAreCountedAsTheirProvidersCount(t *testing.T) {
 			if c.text != nil {
 				testbed.Write(t, filepath.Join(home, c.file), c.text(m.url))
 			}
-			// A busy machine may take minutes to start a CLI.
-			configure(t, dir, fmt.Sprintf("runs: {start_timeout: 10m, %s: {command: %s, dangerously_allow_all: %v}}\n",
-				engine, command, c.allow))
+			configure(t, dir, fmt.Sprintf("runs: {start_timeout: 10m, %s: {command: %s, permissions: full}}\n", engine, command))
 			p := up(t, dir)
 			for i := range 4 {
 				before, args := len(m.calls), []string{"run", engine, "--data", dir, "--cwd", work, "--model", c.model}

@@ -180,7 +180,7 @@ func beginRun(t *testing.T, data, folder string) (*exec.Cmd, io.Reader) {
 	return cmd, out
 }
 
-// TestCtrlCEndsARunCleanly in the terminal: one completed, no process, exit code 1.
+// TestCtrlCEndsARunCleanly in the terminal: one completed, no process, exit code 130.
 func TestCtrlCEndsARunCleanly(t *testing.T) {
 	data, folder := configured(t, runtest.CLI{Stdout: []byte(runInit + fmt.Sprintf(runTool, "a")), Linger: time.Minute})
 	cmd, out := beginRun(t, data, folder)
@@ -194,13 +194,99 @@ func TestCtrlCEndsARunCleanly(t *testing.T) {
 		}
 		if strings.Contains(in.Text(), `"type":"completed"`) {
 			completed++
-			if !strings.Contains(in.Text(), "the run was cancelled") {
+			if !strings.Contains(in.Text(), "the run was cancelled") || !strings.Contains(in.Text(), `"outcome":"cancelled"`) {
 				t.Error(in.Text())
 			}
 		}
 	}
-	if _ = cmd.Wait(); cmd.ProcessState.ExitCode() != 1 || completed != 1 {
+	if _ = cmd.Wait(); cmd.ProcessState.ExitCode() != 130 || completed != 1 {
 		t.Errorf("exit code %d, %d completed", cmd.ProcessState.ExitCode(), completed)
+	}
+}
+
+// TestEachOutcomeIsSeenEverywhere: the exit code, the last event, the list and the page of the run.
+func TestEachOutcomeIsSeenEverywhere(t *testing.T) {
+	t.Parallel()
+	dir, folder := t.TempDir(), t.TempDir()
+	used := strings.Replace(fmt.Sprintf(runTool, "a"), `"message":{`, `"message":{"usage":{"input_tokens":1200},`, 1)
+	failing := fmt.Sprintf(runTool, "a") + `{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"a",` +
+		`"content":"ls: no such folder","is_error":true}]}}` + "\n"
+	clis := map[string]runtest.CLI{
+		"completed": {Stdout: []byte(runInit + failing + `{"type":"assistant",` + "\n" + runResult)},
+		"failed":    {Stdout: []byte(runInit), Exit: 1, Stderr: []string{"out of luck"}},
+		"cancelled": {Stdout: []byte(runInit), Linger: time.Minute},
+		"budget":    {Stdout: []byte(runInit + used), Linger: time.Minute},
+		"time":      {Stdout: []byte(runInit + fmt.Sprintf(runTool, "a")), Linger: time.Hour},
+	}
+	p := up(t, dir)
+	for _, c := range []struct {
+		what, status, cause string
+		code                int
+		says                []string
+	}{
+		{"completed", "completed", "", 0, []string{
+			"✗ $ ls · ls: no such folder", `warning: amp wrote a line that is not JSON, which was left out: {"type":"assistant",`,
+		}},
+		{"failed", "failed", "", 1, []string{"failed · amp", "out of luck"}},
+		{"cancelled", "cancelled", "person", 130, []string{"cancelled · amp", "not this branch"}},
+		{"budget", "stopped", "budget", 3, []string{"stopped (budget) · amp", "its budget is 1000"}},
+		{"time", "stopped", "time", 3, []string{
+			"stopped (time) · amp", "▸ warning: amp has been silent for ", "amp was silent for 3s, which is as long as it may be",
+			"It was last at this command, ", " ago: ls",
+		}},
+	} {
+		session := strings.ReplaceAll(string(clis[c.what].Stdout), "T-1", "T-"+c.what)
+		cli := clis[c.what]
+		cli.Stdout = []byte(session)
+		idle := "30m"
+		if c.what == "time" {
+			idle = "3s"
+		}
+		config := writeFile(t, fmt.Sprintf("runs: {amp: {command: %s, idle_timeout: %s}}\n", cli.Write(t), idle))
+		ended := make(chan struct{})
+		var code int
+		var out string
+		go func() {
+			defer close(ended)
+			code, out = run(t, dir, "runs", "amp", "--config", config, "--cwd", folder, "--budget-tokens", "1000", "--", "go")
+		}()
+		if c.what == "cancelled" {
+			var id string
+			testbed.Until(t, "the session of the run", func() bool {
+				var runs struct {
+					Runs []struct{ ID, Resume, Status string }
+				}
+				p.get("/runs?status=running", &runs)
+				for _, r := range runs.Runs {
+					if r.Resume == "T-cancelled" {
+						id = r.ID
+					}
+				}
+				return id != ""
+			})
+			mustRun(t, dir, "runs", "cancel", id, "--reason", "not this branch")
+		}
+		<-ended
+		var runs struct {
+			Runs []struct{ ID, Status, Cause string }
+		}
+		p.get("/runs?limit=1", &runs)
+		newest := runs.Runs[0]
+		if code != c.code || newest.Status != c.status || newest.Cause != c.cause {
+			t.Errorf("%s: exit code %d, %+v\n%s", c.what, code, newest, out)
+		}
+		shown := mustRun(t, dir, "runs", "show", newest.ID)
+		for _, text := range c.says {
+			if !strings.Contains(out, text) {
+				t.Errorf("%s: the terminal lacks %q: %s", c.what, text, out)
+			}
+			if event, _, _ := strings.Cut(text, " · amp"); !strings.Contains(shown, event) {
+				t.Errorf("%s: the record lacks %q: %s", c.what, event, shown)
+			}
+		}
+		if list := mustRun(t, dir, "runs", "ls", "--status", c.status); !strings.Contains(list, newest.ID) {
+			t.Errorf("%s: it is not listed as %s: %s", c.what, c.status, list)
+		}
 	}
 }
 
@@ -222,7 +308,7 @@ func TestARunOnATerminal(t *testing.T) {
 		return ticking.MatchString(screen) && strings.Contains(screen, "▸ $ ls")
 	})
 	testbed.Write(t, hold, "")
-	term.sees("done · amp · ", "1 step · 1,234 tokens · $0.0150", "All green.", "`amp threads continue T-1`")
+	term.sees("completed · amp · ", "1 step · 1,234 tokens · $0.0150", "All green.", "`amp threads continue T-1`")
 	term.ends()
 }
 
@@ -299,7 +385,7 @@ func TestALaunchedAgentHasNothingOfTheServersEnvironment(t *testing.T) {
 	fmt.Fprintf(&config, "runs:\n  daily_tokens: 100000000\n  folders: [%s]\n", folder)
 	for _, name := range engine.Names() {
 		cli := plain
-		if e, _ := engine.Find(name); e.MaySupervise() == nil {
+		if name == "amp" || name == "claude" { // as which the fake can ask
 			cli = asks
 		}
 		fmt.Fprintf(&config, "  %s: {command: %s, env: [WANTED_*]}\n", name, cli.Write(t))
@@ -321,7 +407,7 @@ func TestALaunchedAgentHasNothingOfTheServersEnvironment(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		supervised, budget := e.MaySupervise() == nil, `{"tokens":100000}`
+		supervised, budget := name == "amp" || name == "claude", `{"tokens":100000}`
 		if e.Late() != "" && e.Meter() == nil { // it cannot be held to one
 			budget = "{}"
 		}

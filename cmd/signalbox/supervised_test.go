@@ -365,7 +365,8 @@ func TestASupervisedRunThatActsUnaskedIsStopped(t *testing.T) {
 			p := supervised(t, cli)
 			for _, engine := range []string{"amp", "claude"} {
 				code, out := run(t, p.dir, "run", engine, "--supervised", "--json", "--cwd", t.TempDir(), "--", "go")
-				if code == 0 || !strings.Contains(out, `"error":"the agent acted without a decision: Bash (`) ||
+				if code != 3 || !strings.Contains(out, `"error":"the agent acted without a decision: Bash (`) ||
+					!strings.Contains(out, `"outcome":"stopped","cause":"policy"`) ||
 					strings.Contains(out, `"ok":true,"answer"`) {
 					t.Errorf("%s: %d %s", engine, code, out)
 				}

@@ -137,8 +137,8 @@ func newCounters(a *command.App) *command.Command {
 				rows = append(rows, p.row())
 			}
 			w.Table("", []string{
-				strings.ToUpper(*by), "DONE", "FAILED", "INTERRUPTED", "CALLS", "TOKENS IN", "OUT", "COST", "BLOCKED", "GATES",
-				"APPROVED", "REJECTED", "EXPIRED", "WAITING", "MEDIAN",
+				strings.ToUpper(*by), "COMPLETED", "FAILED", "CANCELLED", "STOPPED", "INTERRUPTED", "CALLS", "TOKENS IN",
+				"OUT", "COST", "BLOCKED", "GATES", "APPROVED", "REJECTED", "EXPIRED", "WAITING", "MEDIAN",
 			}, rows)
 			if r.OldestWaiting != nil {
 				w.Print("The oldest gate was opened %s.", output.Since(*r.OldestWaiting))
@@ -200,7 +200,8 @@ func namedParts(all []counter.NameSum) (parts []countedPart) {
 func (p countedPart) row() []string {
 	s, row := p.sum, []string{p.name}
 	for _, n := range []int64{
-		s.Runs.Completed, s.Runs.Failed, s.Runs.Interrupted, s.Calls, s.InputTokens, s.OutputTokens,
+		s.Runs.Completed, s.Runs.Failed, s.Runs.Cancelled, s.Runs.Stopped, s.Runs.Interrupted, s.Calls, s.InputTokens,
+		s.OutputTokens,
 	} {
 		row = append(row, output.Thousands(n))
 	}
@@ -234,13 +235,14 @@ func printCSV(w output.Printer, by string, parts []countedPart) {
 		}
 		w.Print("%s", strings.Join(cells, ","))
 	}
-	line(by, "runs_completed", "runs_failed", "runs_interrupted", "calls", "estimated_calls", "input_tokens",
-		"output_tokens", "cache_read_tokens", "cache_write_tokens", "cost_usd", "blocks", "gates_opened", "gates_approved",
-		"gates_rejected", "gates_expired", "gates_withdrawn")
+	line(by, "runs_completed", "runs_failed", "runs_interrupted", "runs_cancelled", "runs_stopped", "calls", "estimated_calls",
+		"input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cost_usd", "blocks", "gates_opened",
+		"gates_approved", "gates_rejected", "gates_expired", "gates_withdrawn")
 	for _, p := range parts {
 		s, cells := p.sum, []string{p.name}
 		for _, n := range []int64{
-			s.Runs.Completed, s.Runs.Failed, s.Runs.Interrupted, s.Calls, s.EstimatedCalls, s.InputTokens, s.OutputTokens,
+			s.Runs.Completed, s.Runs.Failed, s.Runs.Interrupted, s.Runs.Cancelled, s.Runs.Stopped, s.Calls, s.EstimatedCalls,
+			s.InputTokens, s.OutputTokens,
 			s.CacheReadTokens, s.CacheWriteTokens,
 		} {
 			cells = append(cells, strconv.FormatInt(n, 10))

@@ -28,6 +28,8 @@ type (
 		Completed   int64 `json:"completed"`
 		Failed      int64 `json:"failed"`
 		Interrupted int64 `json:"interrupted"`
+		Cancelled   int64 `json:"cancelled"` // by a person
+		Stopped     int64 `json:"stopped"`   // by a budget, a limit of time or a policy
 	}
 	// Costs are runs and calls by what the price table says of their cost.
 	Costs struct {

@@ -15,7 +15,7 @@ import (
 
 // Counts are the numbers that are kept for each part of what happened. None is negative.
 type Counts struct {
-	Completed, Failed, Interrupted int64 // runs
+	Completed, Failed, Interrupted, Cancelled, Stopped int64 // runs
 	// Calls are calls of models that the proxy carried; the usage of some of them is an estimate.
 	Calls, Estimated int64
 	// InputTokens are all tokens that models read, those of a cache among them.
@@ -33,6 +33,7 @@ var columns = []string{
 	"input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cost_nano",
 	"cost_verified", "cost_under", "cost_over", "cost_unknown", "cost_zero",
 	"gates_opened", "gates_approved", "gates_rejected", "gates_expired", "gates_withdrawn", "blocks",
+	"cancelled", "stopped",
 }
 
 // fields are the numbers in the order of columns, for reading and writing rows.
@@ -42,6 +43,7 @@ func (c *Counts) fields() []*int64 {
 		&c.InputTokens, &c.OutputTokens, &c.CacheRead, &c.CacheWrite, &c.CostNano,
 		&c.CostVerified, &c.CostUnder, &c.CostOver, &c.CostUnknown, &c.CostZero,
 		&c.GatesOpened, &c.GatesApproved, &c.GatesRejected, &c.GatesExpired, &c.GatesWithdrawn, &c.Blocks,
+		&c.Cancelled, &c.Stopped,
 	}
 }
 

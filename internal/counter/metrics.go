@@ -47,6 +47,7 @@ func (e Ever) Collect(to chan<- prometheus.Metric) {
 		n := &one.Counts
 		for status, ended := range map[string]int64{
 			"completed": n.Runs.Completed, "failed": n.Runs.Failed, "interrupted": n.Runs.Interrupted,
+			"cancelled": n.Runs.Cancelled, "stopped": n.Runs.Stopped,
 		} {
 			send(runsMetric, float64(ended), one.Workspace, one.Protocol, status)
 		}

@@ -30,7 +30,7 @@ type part struct {
 // the middle of the two in the middle.
 func (p *part) sum() Sum {
 	s := Sum{
-		Runs: Runs{p.Completed, p.Failed, p.Interrupted}, Calls: p.Calls, EstimatedCalls: p.Estimated,
+		Runs: Runs{p.Completed, p.Failed, p.Interrupted, p.Cancelled, p.Stopped}, Calls: p.Calls, EstimatedCalls: p.Estimated,
 		InputTokens: p.InputTokens, OutputTokens: p.OutputTokens, CacheReadTokens: p.CacheRead,
 		CacheWriteTokens: p.CacheWrite, CostUSD: float64(p.CostNano) / 1e9,
 		Costs: Costs{p.CostVerified, p.CostUnder, p.CostOver, p.CostUnknown, p.CostZero},

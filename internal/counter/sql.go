@@ -127,6 +127,11 @@ CREATE TABLE counter_name (
 ) {keyed};
 
 UPDATE counter_cursor SET seq = 0 WHERE id = 1;
+`, `
+ALTER TABLE counter_hour ADD COLUMN cancelled {bigint} NOT NULL DEFAULT 0;
+ALTER TABLE counter_hour ADD COLUMN stopped {bigint} NOT NULL DEFAULT 0;
+ALTER TABLE counter_sum ADD COLUMN cancelled {bigint} NOT NULL DEFAULT 0;
+ALTER TABLE counter_sum ADD COLUMN stopped {bigint} NOT NULL DEFAULT 0;
 `}}
 
 // counted are the tables that Reset empties.

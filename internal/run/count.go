@@ -62,10 +62,14 @@ func countReported(e *ledger.Entry) ([]counter.Count, error) {
 		own.CostUnknown = 1
 	}
 	switch b.Status {
-	case Done:
+	case Done, oldDone:
 		own.Completed = 1
 	case Failed:
 		own.Failed = 1
+	case Cancelled:
+		own.Cancelled = 1
+	case Stopped:
+		own.Stopped = 1
 	case Running, "":
 	}
 	if own != (counter.Counts{}) {

@@ -27,7 +27,7 @@ func (s *Runs) Routes() []wire.Route {
 		Name:    "follow",
 		Meaning: "false ends with the last recorded event; otherwise the answer follows until the run is completed",
 	}
-	status := wire.Param{Name: "status", Meaning: "running, done or failed; all when absent"}
+	status := wire.Param{Name: "status", Meaning: "running, completed, failed, cancelled or stopped; all when absent"}
 	wait := wire.Param{Name: "wait", Meaning: "how many seconds to wait for an order to stop, 60 at most", Number: true}
 	return []wire.Route{
 		{

@@ -45,6 +45,14 @@ func (s *Runs) checkLaunch(b opened) (opened, error) {
 	if err != nil {
 		return b, err
 	}
+	if s.Mode != nil {
+		b.Mode = s.Mode(b.Engine, b.Mode)
+		b.Supervised = b.Mode == engine.Supervised
+	}
+	// Before anything is recorded.
+	if err := e.May(b.Mode, true); err != nil {
+		return b, err
+	}
 	switch boundless := e.Late() != "" && e.Meter() == nil; { // checkBudget refuses it one
 	case boundless && s.Daily == (Budget{}):
 		return b, fault.New(fault.InvalidRequest, "%s cannot be held to a budget, so this server starts it only while a day has one: "+

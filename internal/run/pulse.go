@@ -45,7 +45,7 @@ func (s *Runs) Beat(ctx context.Context, run string, p Pulse) (Orders, error) {
 	}
 	err = s.ending.Await(ctx, run, func(ctx context.Context) (bool, error) {
 		r, err := s.Get(ctx, run)
-		o.Events, o.Stop, o.Ended, o.Calls = r.Events, r.Stop, r.Status != Running, r.Calls
+		o.Events, o.Stop, o.Cause, o.Ended, o.Calls = r.Events, r.Stop, r.Cause, r.Status != Running, r.Calls
 		return !o.Held || o.Stop != "" || o.Ended || p.Calls > 0 && r.Calls >= p.Calls, err
 	})
 	if err == nil && p.Handoff && !o.Ended {
@@ -158,7 +158,7 @@ func (s *Runs) failRun(ctx context.Context, run, reason string) {
 			return err
 		}
 		no := false
-		event := engine.Event{Type: engine.Completed, Engine: r.engine, OK: &no, Error: reason}
+		event := engine.Event{Type: engine.Completed, Engine: r.engine, OK: &no, Error: reason, Cause: r.cause}
 		if r.thread != "" {
 			event.Resume = &engine.Resume{Engine: r.engine, Value: r.thread}
 		}

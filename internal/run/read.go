@@ -17,22 +17,23 @@ import (
 
 // selectRun reads runs together with the entries that opened them, which hold the
 // prompt and the rest.
-const selectRun = `SELECT run.id, run.workspace, run.engine, run.thread, run.status, run.stop, ` +
-	`run.opened_at, run.ended_at, run.events, run.tokens, run.nanos, run.calls, run.said_tokens, run.said_nanos, ` +
+const selectRun = `SELECT run.id, run.workspace, run.engine, run.thread, run.status, run.stop, run.cause, ` +
+	`run.opened_at, run.ended_at, run.silent_at, run.events, run.tokens, run.nanos, run.calls, run.said_tokens, run.said_nanos, ` +
 	ledger.EntryColumns + " FROM run JOIN " + ledger.EntryTable + " ON e.seq = run.seq"
 
 // scanRun reads one row of selectRun.
 func scanRun(read store.Scan) (Run, error) {
 	var r Run
-	var openedAt, endedAt, nanos int64
+	var openedAt, endedAt, silentAt, nanos int64
 	var claims said
 	var opening ledger.Row
-	err := read(opening.After(&r.ID, &r.Workspace, &r.Engine, &r.Resume, &r.Status, &r.Stop, &openedAt, &endedAt,
+	err := read(opening.After(&r.ID, &r.Workspace, &r.Engine, &r.Resume, &r.Status, &r.Stop, &r.Cause, &openedAt, &endedAt, &silentAt,
 		&r.Events, &r.Tokens, &nanos, &r.Calls, &claims.Tokens, &claims.Nanos)...)
 	if err != nil {
 		return r, err
 	}
 	r.OpenedAt, r.EndedAt, r.CostUSD = time.UnixMicro(openedAt).UTC(), store.Moment(endedAt), dollars(nanos)
+	r.SilentAt = store.Moment(silentAt)
 	entry, err := opening.Entry()
 	if err != nil {
 		return r, err
@@ -43,7 +44,7 @@ func scanRun(read store.Scan) (Run, error) {
 	}
 	r.Prompt, r.Dir, r.Model, r.Budget, r.Of = b.Prompt, b.Dir, b.Model, b.Budget, b.Of
 	r.Supervised, r.Launched, r.Host, r.OpenedBy, r.Origin = b.Supervised, b.Launched, b.Host, entry.Actor, b.Origin
-	r.Metered, r.MeterAgent = b.Metered, b.MeterAgent
+	r.Metered, r.MeterAgent, r.Limits, r.Mode = b.Metered, b.MeterAgent, b.Limits, b.Mode
 	if claims != (said{}) {
 		r.Said = &Budget{Tokens: claims.Tokens, USD: dollars(claims.Nanos)}
 	}
@@ -84,11 +85,9 @@ type Filter struct {
 // is the id of the last run of the page before, "" for the first page. Ids sort by
 // time.
 func (s *Runs) List(ctx context.Context, f Filter, before string, limit int) (Page, error) {
-	switch Status(f.Status) {
-	case "", Running, Done, Failed:
-	default:
-		return Page{}, fault.New(fault.InvalidRequest, "status should be running, done or failed, and is %.40q.",
-			f.Status).About("status")
+	if f.Status != "" && !slices.Contains(statuses, Status(f.Status)) {
+		return Page{}, fault.New(fault.InvalidRequest, "status should be running, completed, failed, cancelled or stopped, and "+
+			"is %.40q.", f.Status).About("status")
 	}
 	var where store.Where
 	where.Equal("run.status", f.Status)

@@ -383,11 +383,9 @@ func TestTheServerStartsRunsOnlyWhereItMay(t *testing.T) {
 		{"a relative folder", run.Request{Dir: "repo", Budget: budget}, fault.InvalidPayload},
 		{"without a budget", run.Request{Dir: inside}, fault.InvalidPayload},
 		{"an unknown engine", run.Request{Engine: "hal", Dir: inside, Budget: budget}, fault.InvalidRequest},
-		{
-			"supervision that its CLI does not have",
-			run.Request{Engine: "codex", Dir: inside, Budget: budget, Supervised: true},
-			fault.InvalidRequest,
-		},
+		{"a mode that there is not", run.Request{Dir: inside, Budget: budget, Mode: "careful"}, fault.InvalidPayload},
+		{"two modes", run.Request{Dir: inside, Budget: budget, Mode: engine.Read, Supervised: true}, fault.InvalidPayload},
+		{"the CLI's own settings", run.Request{Dir: inside, Budget: budget, Mode: engine.Own}, fault.InvalidPayload},
 		{
 			"a session of another engine",
 			run.Request{Dir: inside, Budget: budget, Resume: "`codex resume 1`"},

@@ -17,6 +17,7 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/protocol"
 	"signalbox/internal/roster"
+	"signalbox/internal/run/engine"
 	"signalbox/internal/wire"
 )
 
@@ -35,6 +36,10 @@ func Protocol() protocol.Protocol {
 // change after New.
 type Options struct {
 	Budget Budget // the most a run may use; 0 is no limit
+	// Mode is what the agent of an engine may do, "" for one that is not known, of a run that the server starts.
+	Mode func(engine string, asked engine.Mode) engine.Mode
+	// Limits are how long a run of an engine may take that the server starts and that says nothing of it.
+	Limits func(engine string) Limits
 	Daily  Budget // the most the runs of a workspace may use in a day
 	// Folders are where the server may start runs, with all folders below. Empty means that
 	// it starts none.
@@ -101,6 +106,9 @@ func (s *Runs) Open(ctx context.Context, who roster.Identity, n Request) (Run, e
 		}
 	}
 	b.Budget = b.Budget.within(s.Budget)
+	if b.Launched && s.Limits != nil {
+		b.Limits = b.Limits.or(s.Limits(b.Engine))
+	}
 	workspace, run := cmp.Or(who.Workspace, roster.DefaultWorkspace), id.New(prefix)
 	if b, err = s.checkBudget(ctx, workspace, n, b); err != nil {
 		return Run{}, err
@@ -190,9 +198,9 @@ func (s *Runs) today(tx *ledger.Tx, workspace string, now time.Time) (d spent, e
 
 // findRow reads the row of a run inside a write.
 func findRow(tx *ledger.Tx, run string) (r row, err error) {
-	err = tx.QueryRow("SELECT workspace, engine, thread, status, stop, events, tokens, nanos, "+
+	err = tx.QueryRow("SELECT workspace, engine, thread, status, stop, cause, events, tokens, nanos, "+
 		"max_tokens, max_nanos, meter, calls, called, said_tokens, said_nanos FROM run WHERE id = $1", []any{run},
-		&r.workspace, &r.engine, &r.thread, &r.status, &r.stop, &r.events, &r.tokens, &r.nanos, &r.maxTokens, &r.maxNanos,
+		&r.workspace, &r.engine, &r.thread, &r.status, &r.stop, &r.cause, &r.events, &r.tokens, &r.nanos, &r.maxTokens, &r.maxNanos,
 		&r.meter, &r.calls, &r.called, &r.said.Tokens, &r.said.Nanos)
 	if errors.Is(err, sql.ErrNoRows) {
 		return r, noRun(run)
@@ -297,6 +305,10 @@ func (s *Runs) append(tx *ledger.Tx, by reporter, run string, r row, from int64,
 		} else if body.Session != "" {
 			r.thread = body.Session
 		}
+		// What was ended after an order, by a supervisor that does not say why, was ended by the order.
+		if body.Status == Failed && r.cause != "" {
+			body.Cause, body.Status = r.cause, outcome(false, r.cause)
+		}
 		if body.Status != "" {
 			r.status = body.Status
 		}
@@ -327,15 +339,16 @@ func (s *Runs) append(tx *ledger.Tx, by reporter, run string, r row, from int64,
 		}
 	}
 	s.stopAtBudget(tx, run, &r, today, by.of)
-	return Orders{Events: r.events, Stop: r.stop, Ended: r.status != Running}, nil
+	return Orders{Events: r.events, Stop: r.stop, Cause: r.cause, Ended: r.status != Running}, nil
 }
 
 // stopAtBudget orders a run to stop that has used up its budget, or that of the day.
 func (s *Runs) stopAtBudget(tx *ledger.Tx, run string, r *row, today spent, of behalf.Of) {
 	if reason := r.overBudget(today, s.Daily); reason != "" && r.stop == "" && r.status == Running {
-		r.stop = reason
+		r.stop, r.cause = reason, engine.ByBudget
 		tx.Append(ledger.Event{
-			Workspace: r.workspace, Kind: kindStopped, Actor: "system", Subject: run, Trace: run, Body: stopped{of, reason},
+			Workspace: r.workspace, Kind: kindStopped, Actor: "system", Subject: run, Trace: run,
+			Body: stopped{of, reason, r.cause},
 		})
 	}
 }
@@ -373,7 +386,7 @@ func (s *Runs) Cancel(ctx context.Context, who roster.Identity, run, reason stri
 		}
 		tx.Append(ledger.Event{
 			Workspace: r.workspace, Kind: kindStopped, Actor: who.Actor(), Subject: run, Trace: run,
-			Body: stopped{found.Of, reason},
+			Body: stopped{found.Of, reason, engine.ByPerson},
 		})
 		return nil
 	})

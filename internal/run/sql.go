@@ -81,6 +81,10 @@ CREATE TABLE run_session (
   before {text} NOT NULL,
   PRIMARY KEY (workspace, engine, thread)
 ) {strict};
+`, `
+ALTER TABLE run ADD COLUMN cause {text} NOT NULL DEFAULT '';
+ALTER TABLE run ADD COLUMN silent_at {bigint} NOT NULL DEFAULT 0;
+UPDATE run SET status = 'completed' WHERE status = 'done';
 `}}
 
 // The kinds of entries. They are stored: a kind is never renamed, and its meaning never
@@ -121,12 +125,19 @@ VALUES ($1, $2, $3, $4, $5, '', $6, 0, $7, 0, 0, 0, $8, $9, $10)`,
 // what it used.
 func applyReported(tx *store.Tx, e *ledger.Entry, b *reported) {
 	tx.Exec("INSERT INTO run_event (run, n, seq) VALUES ($1, $2, $3)", e.Subject, b.N, e.Seq)
-	tx.Exec("UPDATE run SET events = $2 WHERE id = $1", e.Subject, b.N)
+	silentAt := int64(0)
+	if b.Silent {
+		silentAt = e.At.UnixMicro()
+	}
+	tx.Exec("UPDATE run SET events = $2, silent_at = $3 WHERE id = $1", e.Subject, b.N, silentAt)
 	if b.Session != "" {
 		tx.Exec("UPDATE run SET thread = $2 WHERE id = $1", e.Subject, b.Session)
 	}
-	if b.Status != "" {
-		tx.Exec("UPDATE run SET status = $2, ended_at = $3 WHERE id = $1", e.Subject, b.Status, e.At.UnixMicro())
+	if status := b.Status; status != "" {
+		if status == oldDone {
+			status = Done
+		}
+		tx.Exec("UPDATE run SET status = $2, cause = $3, ended_at = $4 WHERE id = $1", e.Subject, status, b.Cause, e.At.UnixMicro())
 	}
 	if b.Said != nil {
 		tx.Exec("UPDATE run SET said_tokens = $2, said_nanos = $3 WHERE id = $1", e.Subject, b.Said.Tokens, b.Said.Nanos)
@@ -176,5 +187,5 @@ ON CONFLICT (workspace, day) DO UPDATE SET
 // applyStopped notes the order to stop. It does not end the run: the completed event
 // does.
 func applyStopped(tx *store.Tx, e *ledger.Entry, b *stopped) {
-	tx.Exec("UPDATE run SET stop = $2 WHERE id = $1", e.Subject, b.Reason)
+	tx.Exec("UPDATE run SET stop = $2, cause = $3 WHERE id = $1", e.Subject, b.Reason, b.Cause)
 }

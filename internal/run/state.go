@@ -14,6 +14,7 @@ import (
 // one.
 type row struct {
 	workspace, engine, thread, stop string
+	cause                           engine.Cause // of the order to stop
 	status                          Status
 	events, tokens, nanos           int64
 	maxTokens, maxNanos             int64
@@ -51,7 +52,7 @@ func readEvent(e Entry) (read, error) {
 	case event.Type == engine.Started && event.Resume != nil:
 		r.kind = kindStarted
 	case event.Type == engine.Acted && event.Action != nil:
-		r.kind = kindActed
+		r.kind, r.body.Silent = kindActed, event.IsStall()
 		switch event.Action.Kind {
 		case engine.Command, engine.Tool, engine.FileChange, engine.WebSearch, engine.Subagent:
 			r.acts = event.Phase == engine.Begun
@@ -59,9 +60,14 @@ func readEvent(e Entry) (read, error) {
 		}
 	case event.Type == engine.Completed && event.OK != nil:
 		r.kind = kindCompleted
-		if r.body.Status = Failed; *event.OK {
-			r.body.Status = Done
-		} else if strings.HasPrefix(event.Error, engine.Unasked) {
+		if event.Outcome != event.Cause.Outcome() || event.Cause != "" && (event.Outcome == "" || *event.OK) {
+			return read{}, fault.New(fault.InvalidPayload, "A completed event that is not ok may have the outcome cancelled with "+
+				"the cause person, or stopped with the cause budget, time or policy; this one has ok %t, outcome %.20q and cause %.20q.",
+				*event.OK, event.Outcome, event.Cause).About("events")
+		}
+		r.body.Cause = event.Cause
+		r.body.Status = outcome(*event.OK, event.Cause)
+		if strings.HasPrefix(event.Error, engine.Unasked) && !*event.OK {
 			r.unasked = event.Error
 		}
 	default:
@@ -70,6 +76,17 @@ func readEvent(e Entry) (read, error) {
 				"with ok, and this one has the type %.40q.", event.Type).About("events")
 	}
 	return r, nil
+}
+
+// outcome is the status of a run that has ended.
+func outcome(ok bool, cause engine.Cause) Status {
+	switch {
+	case ok:
+		return Done
+	case cause != "":
+		return Status(cause.Outcome())
+	}
+	return Failed
 }
 
 // maxTokens is far above what a run can use. It keeps sums within an int64, whatever a

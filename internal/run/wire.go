@@ -1,6 +1,8 @@
 package run
 
 import (
+	"cmp"
+	"fmt"
 	"math"
 	"path/filepath"
 	"time"
@@ -15,12 +17,20 @@ import (
 // Status is the status of a run.
 type Status string
 
-// The values of Status. Done and Failed are final.
+// The values of Status. All but Running are final.
 const (
-	Running Status = "running"
-	Done    Status = "done"
-	Failed  Status = "failed"
+	Running   Status = "running"
+	Done      Status = "completed"
+	Failed    Status = "failed"
+	Cancelled Status = "cancelled" // by a person
+	Stopped   Status = "stopped"   // by a budget, a limit of time or a policy: see Run.Cause
 )
+
+// statuses are all of them, in the order in which people are told them.
+var statuses = []Status{Running, Done, Failed, Cancelled, Stopped}
+
+// oldDone is Done in entries of version 0.1, which are never changed.
+const oldDone Status = "done"
 
 // Budget is how much a run, or a day, may use. 0 is no limit.
 type Budget struct {
@@ -28,16 +38,36 @@ type Budget struct {
 	Tokens int64   `json:"tokens,omitempty"`
 }
 
+// Limits are how long a run may take, in seconds: until its agent says something, from one sign of life to the next, and
+// all in all. 0 is what the configuration has, in a request, and no limit in a run.
+type Limits struct {
+	Start float64 `json:"start_seconds,omitempty"`
+	Idle  float64 `json:"idle_seconds,omitempty"`
+	Total float64 `json:"total_seconds,omitempty"`
+}
+
+// maxSeconds bounds a limit: a year.
+const maxSeconds = 366 * 24 * 3600
+
+// or is the limits, with those of the configuration for what is absent.
+func (l Limits) or(others Limits) Limits {
+	return Limits{Start: cmp.Or(l.Start, others.Start), Idle: cmp.Or(l.Idle, others.Idle), Total: cmp.Or(l.Total, others.Total)}
+}
+
 // Request is the body of POST /runs: a run that somebody asks for.
 type Request struct {
-	Engine     string `json:"engine" example:"claude"`
-	Prompt     string `json:"prompt" example:"fix the failing test"`
-	Dir        string `json:"dir,omitempty"`    // an absolute path on the machine of the run
-	Resume     string `json:"resume,omitempty"` // the session to go on with: its id, or a text with a resume line
-	Model      string `json:"model,omitempty"`  // instead of the configured one; for amp the mode
-	Budget     Budget `json:"budget,omitzero"`
-	Supervised bool   `json:"supervised,omitempty"`
-	Host       string `json:"host,omitempty"` // the machine of a supervisor that is there already
+	Engine string `json:"engine" example:"claude"`
+	Prompt string `json:"prompt" example:"fix the failing test"`
+	Dir    string `json:"dir,omitempty"`    // an absolute path on the machine of the run
+	Resume string `json:"resume,omitempty"` // the session to go on with: its id, or a text with a resume line
+	Model  string `json:"model,omitempty"`  // instead of the configured one; for amp the mode
+	Budget Budget `json:"budget,omitzero"`
+	Limits Limits `json:"limits,omitzero"`
+	// Mode is what the agent may do: read, edit, full or supervised; absent is what the configuration has. A caller that
+	// runs the agent may also say own, for the CLI's own settings. Supervised is the same as the mode supervised.
+	Mode       engine.Mode `json:"mode,omitempty"`
+	Supervised bool        `json:"supervised,omitempty"`
+	Host       string      `json:"host,omitempty"` // the machine of a supervisor that is there already
 	// User is on whose behalf: a name, an id or an e-mail; without it the owner of the agent that the run is counted for.
 	User string `json:"user,omitempty"`
 	// Agent is the agent as which its hooks ask: a name or an id. The run hands its work on to it; without one it hands
@@ -81,6 +111,9 @@ type opened struct {
 	// agent, by its id, whose calls these are.
 	Metered    string `json:"metered,omitzero"`
 	MeterAgent string `json:"meter_agent,omitzero"`
+	Limits     Limits `json:"limits,omitzero"` // absent in entries of version 0.1
+	// Mode is what the agent may do; entries of version 0.1 only say whether it is supervised.
+	Mode engine.Mode `json:"mode,omitzero"`
 }
 
 // Proxy is the value of Metered for a run whose calls of models go through the model proxy.
@@ -88,29 +121,37 @@ const Proxy = "proxy"
 
 // Run is one execution of an agent CLI, as it is shown. Open makes it. It is running
 // until its completed event, which its supervisor reports, or the server if the
-// supervisor goes silent; then it is done or failed and never changes again. Tokens and
+// supervisor goes silent; then it never changes again. Tokens and
 // CostUSD never fall. Resume is the session, empty until the CLI has told it.
 type Run struct {
-	ID         string     `json:"id"`
-	Workspace  string     `json:"workspace"`
-	Engine     string     `json:"engine"`
-	Status     Status     `json:"status"`
-	Prompt     string     `json:"prompt"`
-	Dir        string     `json:"dir"`
-	Resume     string     `json:"resume,omitempty"` // the id of the session
-	Line       string     `json:"resume_line,omitempty"`
-	Model      string     `json:"model,omitempty"`
-	Budget     Budget     `json:"budget"`
-	Supervised bool       `json:"supervised,omitempty"`
-	Launched   bool       `json:"launched,omitempty"`
-	Host       string     `json:"host,omitempty"`
-	Stop       string     `json:"stop,omitempty"` // why it was told to stop
-	OpenedAt   time.Time  `json:"opened_at"`
-	EndedAt    *time.Time `json:"ended_at,omitempty"`
-	Events     int64      `json:"events"`
-	Tokens     int64      `json:"tokens"`
-	CostUSD    float64    `json:"cost_usd"`
-	Calls      int64      `json:"calls,omitempty"` // of models, as far as they are known
+	ID         string `json:"id"`
+	Workspace  string `json:"workspace"`
+	Engine     string `json:"engine"`
+	Status     Status `json:"status"`
+	Prompt     string `json:"prompt"`
+	Dir        string `json:"dir"`
+	Resume     string `json:"resume,omitempty"` // the id of the session
+	Line       string `json:"resume_line,omitempty"`
+	Model      string `json:"model,omitempty"`
+	Budget     Budget `json:"budget"`
+	Supervised bool   `json:"supervised,omitempty"`
+	Launched   bool   `json:"launched,omitempty"`
+	Host       string `json:"host,omitempty"`
+	Stop       string `json:"stop,omitempty"` // why it was told to stop
+	// Cause is what Stop comes from, and what ended a run that is cancelled or stopped: person, budget, time or policy.
+	Cause    engine.Cause `json:"cause,omitempty"`
+	OpenedAt time.Time    `json:"opened_at"`
+	EndedAt  *time.Time   `json:"ended_at,omitempty"`
+	// SilentAt is when a running agent was found to have been silent for long; absent once it has said something.
+	SilentAt *time.Time `json:"silent_at,omitempty"`
+	Limits   Limits     `json:"limits,omitzero"` // how long it may take
+	// Mode is what the agent may do: read, edit, full or supervised, or own for what its CLI's own settings say. It is
+	// absent where nobody has said.
+	Mode    engine.Mode `json:"mode,omitempty"`
+	Events  int64       `json:"events"`
+	Tokens  int64       `json:"tokens"`
+	CostUSD float64     `json:"cost_usd"`
+	Calls   int64       `json:"calls,omitempty"` // of models, as far as they are known
 	// Metered is proxy if Tokens and CostUSD are those of calls through the model proxy. Said is then what the CLI says.
 	Metered    string  `json:"metered,omitempty"`
 	MeterAgent string  `json:"meter_agent,omitempty"` // the agent, by its id, whose calls these are
@@ -120,6 +161,17 @@ type Run struct {
 	behalf.Of          // on whose behalf
 	// Handoff is what the run hands on to its hooks: in the answer to the caller that reports the run, and nowhere else.
 	Handoff *handoff.Handed `json:"handoff,omitempty"`
+}
+
+// Outcome is the status in words, with what has stopped the run.
+func (r *Run) Outcome() string {
+	switch {
+	case r.Status == Stopped && r.Cause != "":
+		return fmt.Sprintf("%s (%s)", r.Status, r.Cause)
+	case r.SilentAt != nil:
+		return fmt.Sprintf("%s (silent)", r.Status)
+	}
+	return string(r.Status)
 }
 
 // Page is a page of runs, the newest first.
@@ -142,11 +194,13 @@ type Entry struct {
 
 // Orders are what a supervisor hears.
 type Orders struct {
-	Events int64  `json:"events"`          // how many are recorded
-	Held   bool   `json:"held"`            // the session that was asked for is the run's
-	Stop   string `json:"stop"`            // why the run is to stop, "" when it may go on
-	Ended  bool   `json:"ended"`           // there is nothing more to report
-	Calls  int64  `json:"calls,omitempty"` // how many calls of models are counted
+	Events int64  `json:"events"` // how many are recorded
+	Held   bool   `json:"held"`   // the session that was asked for is the run's
+	Stop   string `json:"stop"`   // why the run is to stop, "" when it may go on
+	// Cause is what Stop comes from: person or budget.
+	Cause engine.Cause `json:"cause,omitempty"`
+	Ended bool         `json:"ended"`           // there is nothing more to report
+	Calls int64        `json:"calls,omitempty"` // how many calls of models are counted
 	// Handoff is what the run hands on to its hooks, for a supervisor that asks for it.
 	Handoff *handoff.Handed `json:"handoff,omitempty"`
 }
@@ -181,6 +235,9 @@ type reported struct {
 	Said     *said  `json:"said,omitempty"` // of a metered run, when it has grown
 	Session  string `json:"session"`        // when it became known
 	Status   Status `json:"status"`         // when the run ended
+	// Cause is why it was ended, if it did not end by itself.
+	Cause  engine.Cause `json:"cause,omitzero"`
+	Silent bool         `json:"silent,omitzero"` // the agent says nothing
 	// Counts is what rules see of this event in recent, absent if nothing.
 	Counts *counted `json:"counts,omitempty"`
 }
@@ -209,6 +266,8 @@ type metered struct {
 type stopped struct {
 	behalf.Of        // that of the run
 	Reason    string `json:"reason"`
+	// Cause is what it comes from; entries of version 0.1 do not say.
+	Cause engine.Cause `json:"cause,omitzero"`
 }
 
 // maxPrompt and maxReason bound texts, in bytes.
@@ -223,7 +282,7 @@ const (
 func (n Request) opening() (opened, error) {
 	b := opened{
 		Engine: n.Engine, Prompt: n.Prompt, Dir: n.Dir, Model: n.Model, Budget: n.Budget, Supervised: n.Supervised,
-		Host: n.Host, Launched: !n.Recorded, Origin: n.Origin, Metered: n.Metered,
+		Host: n.Host, Launched: !n.Recorded, Origin: n.Origin, Metered: n.Metered, Limits: n.Limits, Mode: n.Mode,
 	}
 	e, err := engine.Find(n.Engine)
 	if err != nil {
@@ -242,6 +301,12 @@ func (n Request) opening() (opened, error) {
 		return b, fault.New(fault.InvalidPayload, "budget should have usd from 0 to %d and tokens from 0; 0 is no limit.",
 			int64(maxUSD)).About("budget")
 	}
+	for _, seconds := range []float64{n.Limits.Start, n.Limits.Idle, n.Limits.Total} {
+		if !(seconds >= 0 && seconds <= maxSeconds) {
+			return b, fault.New(fault.InvalidPayload, "limits should have start_seconds, idle_seconds and total_seconds from 0 to %d; "+
+				"0 is what the configuration has.", maxSeconds).About("limits")
+		}
+	}
 	if n.Resume != "" {
 		r, err := e.ReadResume(n.Resume)
 		if err != nil {
@@ -249,10 +314,16 @@ func (n Request) opening() (opened, error) {
 		}
 		b.Resume = r.Value
 	}
-	// Checked here, so that a run that cannot be supervised is refused before anything is
-	// recorded.
-	if n.Supervised {
-		return b, e.MaySupervise()
+	if n.Supervised && n.Mode == "" {
+		b.Mode = engine.Supervised
+	}
+	if own := n.Mode == engine.Own && n.Recorded; b.Mode != "" && !own {
+		if _, err := engine.ParseMode(string(b.Mode)); err != nil {
+			return b, err
+		}
+	}
+	if b.Supervised = b.Mode == engine.Supervised; n.Supervised && !b.Supervised {
+		return b, fault.New(fault.InvalidPayload, "supervised is the mode supervised, and the mode is %s.", n.Mode).About("mode")
 	}
 	return b, nil
 }

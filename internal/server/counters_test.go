@@ -63,6 +63,7 @@ func plus(a, b counter.Sum) counter.Sum {
 	a.CostUSD += b.CostUSD
 	for to, from := range map[*int64]int64{
 		&a.Runs.Completed: b.Runs.Completed, &a.Runs.Failed: b.Runs.Failed, &a.Runs.Interrupted: b.Runs.Interrupted,
+		&a.Runs.Cancelled: b.Runs.Cancelled, &a.Runs.Stopped: b.Runs.Stopped,
 		&a.Calls: b.Calls, &a.EstimatedCalls: b.EstimatedCalls, &a.InputTokens: b.InputTokens,
 		&a.OutputTokens:    b.OutputTokens,
 		&a.CacheReadTokens: b.CacheReadTokens, &a.CacheWriteTokens: b.CacheWriteTokens, &a.Costs.Verified: b.Costs.Verified,

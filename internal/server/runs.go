@@ -25,12 +25,13 @@ import (
 // Runs are the settings of runs of agent CLIs: limits, the folders in which they may
 // start, and one block per engine. A limit of 0 is no limit.
 type Runs struct {
-	Engines      map[string]engine.Settings
-	Budget       run.Budget
-	Daily        run.Budget
-	Folders      []string
-	StartTimeout time.Duration
-	Telegram     bool // the bot of notify.telegram starts runs
+	Engines map[string]engine.Settings
+	Budget  run.Budget
+	Daily   run.Budget
+	Folders []string
+	// How long an agent may take until it says something, be silent, and take in all; engines may have others.
+	StartTimeout, IdleTimeout, TotalTimeout time.Duration
+	Telegram                                bool // the bot of notify.telegram starts runs
 }
 
 // runSettings are the keys under runs.
@@ -83,27 +84,93 @@ func runSettings() []Setting {
 			func(r *Runs) *int64 {
 				return &r.Daily.Tokens
 			}),
-		{
-			Key: "runs.start_timeout", Default: "90s", Meaning: "how long an agent may say nothing before its run is given up",
+	}
+	for _, one := range limits {
+		all = append(all, Setting{
+			Key: "runs." + one.name, Default: one.absent, Meaning: one.meaning,
 			set: func(c *Config, v string) (err error) {
-				if c.Runs.StartTimeout, err = time.ParseDuration(v); err != nil || c.Runs.StartTimeout <= 0 {
-					return fmt.Errorf("should be a length of time such as 90s")
-				}
-				return nil
+				*one.of(&c.Runs), err = engine.ParseLimit(one.name, v)
+				return err
 			},
-			get: func(c *Config) string { return c.Runs.StartTimeout.String() },
-		},
+			get: func(c *Config) string { return one.of(&c.Runs).String() },
+		})
 	}
 	for _, e := range engine.All() {
-		all = append(all, engineSettings(e)...)
+		all = append(append(all, engineSettings(e)...), limitSettings(e)...)
+	}
+	return all
+}
+
+// limits are the settings of time, which engines may have others of.
+var limits = []struct {
+	name, absent, meaning string
+	of                    func(*Runs) *time.Duration
+	own                   func(*engine.Settings) **time.Duration
+}{
+	{
+		"start_timeout", "90s", "how long an agent may take to say something before its run is stopped",
+		func(r *Runs) *time.Duration { return &r.StartTimeout },
+		func(s *engine.Settings) **time.Duration { return &s.StartTimeout },
+	},
+	{
+		"idle_timeout", "30m", "how long an agent may be silent before its run is stopped, while nobody is asked; 0 is no limit",
+		func(r *Runs) *time.Duration { return &r.IdleTimeout },
+		func(s *engine.Settings) **time.Duration { return &s.IdleTimeout },
+	},
+	{
+		"total_timeout", "24h", "how long a run may take, without the time in which somebody is asked; 0 is no limit",
+		func(r *Runs) *time.Duration { return &r.TotalTimeout },
+		func(s *engine.Settings) **time.Duration { return &s.TotalTimeout },
+	},
+}
+
+// Limits are those of a run of an engine.
+func (r *Runs) Limits(name string) run.Limits {
+	var seconds [3]float64
+	s := r.Engines[name]
+	for i, one := range limits {
+		d := one.of(r)
+		if own := *one.own(&s); own != nil {
+			d = own
+		}
+		seconds[i] = d.Seconds()
+	}
+	return run.Limits{Start: seconds[0], Idle: seconds[1], Total: seconds[2]}
+}
+
+// limitSettings are the limits of one engine.
+func limitSettings(e *engine.Engine) (all []Setting) {
+	for _, one := range limits {
+		all = append(all, Setting{
+			Key: "runs." + e.Name + "." + one.name, Default: "", Meaning: one.meaning + "; runs." + one.name + " when empty",
+			set: func(c *Config, v string) error {
+				var d *time.Duration
+				if v != "" {
+					limit, err := engine.ParseLimit(one.name, v)
+					if err != nil {
+						return err
+					}
+					d = &limit
+				}
+				c.Runs.change(e.Name, func(s *engine.Settings) { *one.own(s) = d })
+				return nil
+			},
+			get: func(c *Config) string {
+				s := c.Runs.Engines[e.Name]
+				if d := *one.own(&s); d != nil {
+					return d.String()
+				}
+				return ""
+			},
+		})
 	}
 	return all
 }
 
 // modes says what the setting "mode" means for each engine, since every CLI has another word for it.
 var modes = map[string]string{
-	"amp": "amp's mode, such as smart", "claude": "the permission mode", "codex": "the sandbox mode",
-	"gemini": "the approval mode", "opencode": "the agent", "pi": "the provider",
+	"amp": "amp's mode, such as smart", "claude": "its own permission mode, where permissions is empty",
+	"codex": "its own sandbox mode, where permissions is empty", "gemini": "its own approval mode, where permissions is empty", "opencode": "the agent", "pi": "the provider",
 }
 
 // engineSettings are the keys of one engine. Every engine has the same keys, also where
@@ -153,7 +220,22 @@ func engineSettings(e *engine.Engine) []Setting {
 			},
 			get: func(c *Config) string { return strings.Join(c.Runs.Engines[e.Name].Env, ",") },
 		},
-		flag("dangerously_allow_all", e.AllowAll, "true lets it use every tool without asking; never in a supervised run",
+		{
+			Key: "runs." + e.Name + ".permissions", Default: "",
+			Meaning: "what its agent may do: read, edit, full or supervised; edit when empty",
+			set: func(c *Config, v string) (err error) {
+				var mode engine.Mode
+				if v != "" {
+					if mode, err = engine.ParseMode(v); err != nil {
+						return fmt.Errorf("should be read, edit, full or supervised")
+					}
+				}
+				c.Runs.change(e.Name, func(s *engine.Settings) { s.Permissions = mode })
+				return nil
+			},
+			get: func(c *Config) string { return string(c.Runs.Engines[e.Name].Permissions) },
+		},
+		flag("dangerously_allow_all", false, "true is the mode full, where permissions is empty",
 			func(s *engine.Settings) *bool {
 				return &s.AllowAll
 			}),
@@ -206,7 +288,14 @@ func (s *services) openRuns(core protocol.Core, config *Config) *run.Runs {
 	data, _ := filepath.Abs(config.Data)
 	core.Now = time.Now // a run is a process: its time cannot be set forward
 	return run.New(core, run.Options{
-		Budget: config.Runs.Budget, Daily: config.Runs.Daily, Folders: config.Runs.Folders,
+		Budget: config.Runs.Budget, Daily: config.Runs.Daily, Folders: config.Runs.Folders, Limits: config.Runs.Limits,
+		Mode: func(name string, asked engine.Mode) engine.Mode {
+			e, err := engine.Find(name)
+			if err != nil {
+				return asked
+			}
+			return e.ModeOf(asked, config.Runs.Engines[name])
+		},
 		AgentOf: func(ctx context.Context, r run.Run) string {
 			if host, err := os.Hostname(); r.Host == "" || err == nil && r.Host == host {
 				local, _ := core.Roster.Named(ctx, roster.DefaultWorkspace, config.Harness.SocketAgent)

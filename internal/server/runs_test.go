@@ -94,7 +94,7 @@ func TestRunsOverHTTP(t *testing.T) {
 				Cost   float64 `json:"cost_usd"`
 			}
 		}
-		b.ops(200, "GET /runs?status=done", "", &page)
+		b.ops(200, "GET /runs?status=completed", "", &page)
 		if len(page.Runs) != 1 || page.Runs[0].Tokens != 7 || page.Runs[0].Cost != 0.25 {
 			t.Errorf("%+v", page)
 		}

@@ -18,6 +18,7 @@ const (
 	ExitUsage       = 2
 	ExitRefused     = 3
 	ExitUnreachable = 4
+	ExitCancelled   = 130 // by the person at the terminal, as shells have it, or by another one
 )
 
 // usageError is a mistake in the command line itself, found before anything was done.

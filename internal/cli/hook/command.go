@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,6 +36,11 @@ func New(a *command.App) *command.Command {
 		"uses a tool or takes a prompt, and reports the outcome."
 	for _, t := range Tools {
 		c.AddCommand(newHook(a, t))
+	}
+	for _, t := range runTools {
+		own := newHook(a, t)
+		own.Hidden = true
+		c.AddCommand(own)
 	}
 	c.AddCommand(newInstall(a), newUninstall(a))
 	return c
@@ -411,7 +417,7 @@ func projectFlag(c *command.Command) *bool {
 // settingsOf finds a CLI by its name, and the file with its settings.
 func settingsOf(name string, project bool) (*Tool, string, error) {
 	t := Named(name)
-	if t == nil {
+	if t == nil || !slices.Contains(Tools, t) {
 		return nil, "", command.Usage("%q is not a known CLI. %s", name, fault.DidYouMean(name, Names()))
 	}
 	var folder string

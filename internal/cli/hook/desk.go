@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"signalbox/internal/cli/command"
@@ -27,7 +28,11 @@ type Desk struct {
 	listener net.Listener
 	cancel   context.CancelFunc
 	wg       sync.WaitGroup
+	asking   atomic.Int64 // hooks that wait for an answer
 }
+
+// Asking reports whether a hook waits for an answer.
+func (d *Desk) Asking() bool { return d.asking.Load() > 0 }
 
 // GoOn has the desk go on with what rules with on_unreachable allow while the server cannot be reached. It asks the
 // server for its key, before the agent runs.
@@ -131,6 +136,8 @@ func (d *Desk) serve(ctx context.Context, conn net.Conn) {
 		_, _ = conn.Read(make([]byte, 1)) // it says nothing more, so this is its end
 		cancel()
 	})
+	d.asking.Add(1)
+	defer d.asking.Add(-1)
 	out := d.answer(ctx, t, call.Input, func(name string) string { return call.Env[name] })
 	if ctx.Err() != nil {
 		return

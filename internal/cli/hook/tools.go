@@ -92,13 +92,26 @@ var Tools = []*Tool{
 	},
 }
 
+// runTools are CLIs whose hooks are plugins that a supervised run brings along. They ask in the form of Claude Code, and
+// go on with nothing but a plain permission.
+var runTools = []*Tool{pluginOf("opencode", "OpenCode"), pluginOf("pi", "Pi")}
+
+func pluginOf(name, title string) *Tool {
+	return &Tool{
+		Name: name, Title: title, deny: "block", preTool: codexPreTool,
+		yes:    answer{Specific: &specific{Event: "PreToolUse", Decision: "allow"}},
+		events: []event{{"PreToolUse", ahp.PreAction}},
+	}
+}
+
 // Named finds a CLI by its name, nil if it is not known.
 func Named(name string) *Tool {
-	i := slices.IndexFunc(Tools, func(t *Tool) bool { return t.Name == name })
+	all := slices.Concat(Tools, runTools)
+	i := slices.IndexFunc(all, func(t *Tool) bool { return t.Name == name })
 	if i < 0 {
 		return nil
 	}
-	return Tools[i]
+	return all[i]
 }
 
 // Names lists the tools.

@@ -30,11 +30,28 @@ func (d *decided) note(c *Call, out Output) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if id, _ := c.Event.Metadata["tool_use_id"].(string); id != "" {
+	id, _ := c.Event.Metadata["tool_use_id"].(string)
+	switch {
+	case c.Event.AgentID == "codex": // whose stream has other ids, and kinds instead of names
+		if !out.denied {
+			d.byTool[string(codexKind(c.name))]++
+		}
+	case id != "":
 		d.byID[id] = answered{c.name, out.denied}
-		return
+	default:
+		d.byTool[c.name]++
 	}
-	d.byTool[c.name]++
+}
+
+// codexKind is the kind of action that codex shows for a call of a tool.
+func codexKind(tool string) engine.Kind {
+	switch {
+	case tool == "apply_patch":
+		return engine.FileChange
+	case strings.HasPrefix(tool, "mcp__"):
+		return engine.Tool
+	}
+	return engine.Command
 }
 
 // Unasked says what an event of the run shows to be done without a decision, or against one (RUN-45); "" if
@@ -48,8 +65,11 @@ func (d *decided) Unasked(e engine.Event) string {
 		return ""
 	}
 	id, done := e.Action.ID, e.OK != nil && *e.OK
+	if e.Engine == "codex" {
+		return d.unaskedByKind(e, done)
+	}
 	text := func(name string) string { value, _ := e.Action.Detail[name].(string); return value }
-	tool := text("name") + text("tool_name") // as Claude Code and amp have it
+	tool := text("name") + text("tool_name") // as Claude Code and opencode have it, or amp, gemini and pi
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	call, known := d.byID[id]
@@ -65,10 +85,27 @@ func (d *decided) Unasked(e engine.Event) string {
 		return ""
 	// What fails before it begins is asked about by nobody: a tool that does not exist, arguments that do not
 	// fit. A command that fails has begun; amp does not tell the two apart.
-	case !done && (strings.HasPrefix(text("result_preview"), "<tool_use_error>") || text("tool_name") != ""):
+	case !done && (strings.HasPrefix(text("result_preview"), "<tool_use_error>") || text("tool_name") != "" ||
+		e.Engine == "opencode" && text("error") != ""):
 		return ""
 	}
 	return fmt.Sprintf("%s: %s (%s)", engine.Unasked, tool, id)
+}
+
+// unaskedByKind is Unasked for codex. A command has run if it has an exit code, whatever became of it; the search of the
+// provider runs nothing here.
+func (d *decided) unaskedByKind(e engine.Event, done bool) string {
+	kind := string(e.Action.Kind)
+	if ran := done || e.Action.Detail["exit_code"] != nil; !ran || e.Action.Kind == engine.WebSearch {
+		return ""
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.byTool[kind] > 0 {
+		d.byTool[kind]--
+		return ""
+	}
+	return fmt.Sprintf("%s: %s (%s)", engine.Unasked, kind, e.Action.ID)
 }
 
 // providersID begins the ids of calls that the provider of a model runs, and nothing on this machine.

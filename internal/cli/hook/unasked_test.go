@@ -52,3 +52,36 @@ func TestWhatNobodyWasAskedAboutIsFound(t *testing.T) {
 		t.Error(why)
 	}
 }
+
+// TestWhatCodexWasNotAskedAboutIsFound by its kind: codex tells its hooks other ids than its stream.
+func TestWhatCodexWasNotAskedAboutIsFound(t *testing.T) {
+	d := decided{byID: map[string]answered{}, byTool: map[string]int{}}
+	for tool, denied := range map[string]bool{"Bash": false, "apply_patch": false, "mcp__files__read": false, "exec_command": true} {
+		d.note(&Call{name: tool, Event: ahp.Event{
+			Type: ahp.PreAction, AgentID: "codex", Metadata: payload{}.with("tool_use_id", "call_1"),
+		}}, Output{denied: denied})
+	}
+	for i, c := range []struct {
+		kind     engine.Kind
+		ok, fine bool
+		exit     any
+	}{
+		{engine.Command, false, true, nil},       // it was denied, or could not begin
+		{engine.Command, false, true, int64(3)},  // the one that was allowed
+		{engine.Command, false, false, int64(3)}, // another one
+		{engine.Command, true, false, int64(0)},
+		{engine.FileChange, true, true, nil},
+		{engine.FileChange, true, false, nil},
+		{engine.Tool, true, true, nil},
+		{engine.Tool, true, false, nil},
+		{engine.WebSearch, true, true, nil}, // the provider's
+	} {
+		why := d.Unasked(engine.Event{
+			Type: engine.Acted, Engine: "codex", Phase: engine.Done, OK: &c.ok,
+			Action: &engine.Action{ID: "item_1", Kind: c.kind, Detail: map[string]any{"exit_code": c.exit}},
+		})
+		if (why == "") != c.fine {
+			t.Errorf("%d %+v: %q", i, c, why)
+		}
+	}
+}

@@ -9,11 +9,11 @@ import (
 	"signalbox/internal/run/engine"
 )
 
-// guard makes a supervised CLI ask us before each tool call (RUN-41), until remove is
-// called. The files and the socket are in a folder of this run alone, which remove
+// guard holds the CLI to the mode of the run (RUN-52), and makes a supervised one ask us before each tool call (RUN-41),
+// until remove is called. The files and the socket are in a folder of this run alone, which remove
 // deletes. If any of it fails, the run does not start.
 func (r *runner) guard(ctx context.Context) (remove func(), err error) {
-	if !r.spec.Job.Supervised {
+	if r.spec.Job.Mode == engine.Own {
 		return func() {}, nil
 	}
 	self, err := os.Executable()
@@ -24,27 +24,42 @@ func (r *runner) guard(ctx context.Context) (remove func(), err error) {
 	if err != nil {
 		return nil, err
 	}
+	remove = func() { _ = os.RemoveAll(dir) }
+	var reach []string
+	if r.spec.Job.Mode == engine.Supervised {
+		if reach, err = r.openDesk(ctx, dir); err != nil {
+			remove()
+			return nil, err
+		}
+		// The desk is closed first: hooks that still wait are denied before their files are
+		// gone.
+		remove = func() { r.desk.Close(); _ = os.RemoveAll(dir) }
+	}
+	held, err := r.spec.Engine.Permit(engine.Permit{
+		Mode: r.spec.Job.Mode, Job: r.spec.Job, Dir: dir, Program: self, Reach: reach,
+	})
+	if err != nil {
+		remove()
+		return nil, err
+	}
+	r.spec.Job.Guard, r.spec.Env = held.Args, append(r.spec.Env, held.Env...)
+	return remove, nil
+}
+
+// openDesk answers the hooks of a supervised run, which reach it with these arguments.
+func (r *runner) openDesk(ctx context.Context, dir string) (reach []string, err error) {
 	// The desk gives up an hour before the CLI gives up on its hook, so that the CLI hears
 	// a denial instead of timing out.
 	desk, err := hook.OpenDesk(ctx, r.App, dir, hook.Behalf{User: r.user, Token: r.token()}, engine.GuardTime-time.Hour)
 	if err != nil {
-		_ = os.RemoveAll(dir)
 		return nil, err
 	}
 	if r.offline {
 		if err := desk.GoOn(ctx); err != nil {
 			desk.Close()
-			_ = os.RemoveAll(dir)
 			return nil, err
 		}
 	}
 	r.desk = desk
-	// The desk is closed first: hooks that still wait are denied before their files are
-	// gone.
-	remove = func() { desk.Close(); _ = os.RemoveAll(dir) }
-	if r.spec.Job.Guard, err = r.spec.Engine.Guard(dir, self, desk.Arguments()...); err != nil {
-		remove()
-		return nil, err
-	}
-	return remove, nil
+	return desk.Arguments(), nil
 }

@@ -25,7 +25,7 @@ func runPath(id string) string { return api.Path("/runs/{}", id) }
 // newLs lists runs.
 func newLs(a *command.App) *command.Command {
 	c := a.Listing("List runs, the newest first")
-	status := c.Flags().String("status", "", "only runs that are running, done or failed")
+	status := c.Flags().String("status", "", "only runs that are running, completed, failed, cancelled or stopped")
 	user := c.Flags().String("user", "", "only runs on behalf of this user: a name, an id or an e-mail")
 	limit := c.Flags().Int("limit", 20, "how many at the most")
 	c.RunE = func(c *command.Command, _ []string) error {
@@ -35,7 +35,7 @@ func newLs(a *command.App) *command.Command {
 				// A table has one line for each run.
 				prompt, _, _ := strings.Cut(r.Prompt, "\n")
 				return []string{
-					r.ID, string(r.Status), r.Engine, output.Since(r.OpenedAt), output.Thousands(r.Tokens),
+					r.ID, r.Outcome(), r.Engine, output.Since(r.OpenedAt), output.Thousands(r.Tokens),
 					fmt.Sprintf("$%.4f", r.CostUSD), output.Cut(prompt, 60),
 				}
 			})
@@ -69,8 +69,11 @@ func newShow(a *command.App) *command.Command {
 func printRun(w output.Printer, r run.Run) {
 	line := func(name, value string) { w.Field(name, strings.ReplaceAll(value, "\n", " ")) }
 	line("run", r.ID)
-	line("status", string(r.Status))
+	line("status", r.Outcome())
 	line("engine", strings.TrimSpace(r.Engine+" "+r.Model))
+	if r.Mode != "" {
+		line("mode", string(r.Mode)+": "+r.Mode.Meaning())
+	}
 	line("folder", r.Dir)
 	line("prompt", r.Prompt)
 	line("opened", output.Moment(r.OpenedAt)+" by "+r.OpenedBy)
@@ -123,7 +126,7 @@ func printNumbered(w output.Printer, e *engine.Engine, n run.Numbered, event eng
 		w.Print("%6d  %s", n.N, actionLine(event))
 	case engine.Completed:
 		if event.Error != "" {
-			w.Print("failed: %s", output.Lines(event.Error))
+			w.Print("%s: %s", outcome(event), output.Lines(event.Error))
 		}
 		printOutcome(w, e, event)
 	default:

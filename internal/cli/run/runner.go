@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -36,6 +37,8 @@ type runner struct {
 	desk   *hook.Desk // of a supervised run
 	// offline says that the desk goes on with what rules allow while the server cannot be reached.
 	offline bool
+	// named says that somebody has named the mode, and that the run is stopped if its stream shows more.
+	named bool
 	// unasked is what the CLI has done without a decision, "" if nothing. Only the run's own goroutine uses it.
 	unasked string
 	server  record.Server
@@ -44,17 +47,24 @@ type runner struct {
 // run runs it for somebody who watches, and returns the exit code of the outcome.
 func (r *runner) run(ctx context.Context) error {
 	if err := r.open(ctx); err != nil {
+		if errors.Is(context.Cause(ctx), context.Canceled) {
+			return command.Exit(command.ExitCancelled, "")
+		}
 		return err
 	}
+	j := r.spec.Job
+	r.Err.Print("%s · mode %s: %s", r.spec.Engine.Name, j.Mode, j.Mode.Meaning())
 	v := newView(r.App, r.spec)
-	last, stopped, err := r.execute(ctx, v.event, 30*time.Second)
+	last, err := r.execute(ctx, v.event, 30*time.Second)
 	v.end(last)
 	switch {
 	case err != nil:
 		return err
 	case last.OK != nil && *last.OK:
 		return nil
-	case stopped != "":
+	case last.Cause == engine.ByPerson:
+		return command.Exit(command.ExitCancelled, "")
+	case last.Cause != "":
 		return command.Exit(command.ExitRefused, "")
 	}
 	return command.Exit(command.ExitFailed, "")
@@ -79,7 +89,9 @@ func (r *runner) open(ctx context.Context) error {
 		defer cancel()
 		r.opened, err = r.server.Open(bounded, r.askMetered(bounded, cl, run.Request{
 			Engine: r.spec.Engine.Name, Prompt: j.Prompt, Dir: j.Dir, Resume: j.Resume.Value, Model: j.Override,
-			Budget: r.budget, Supervised: j.Supervised, Host: host, Recorded: true,
+			Budget: r.budget, Mode: j.Mode, Host: host, Recorded: true, Limits: run.Limits{
+				Start: r.spec.Limits.Start.Seconds(), Idle: r.spec.Limits.Idle.Seconds(), Total: r.spec.Limits.Total.Seconds(),
+			},
 			User: r.user, Agent: r.hooksAgent(bounded, cl), Delegation: os.Getenv(process.DelegationVariable),
 		}))
 	}
@@ -92,7 +104,7 @@ func (r *runner) open(ctx context.Context) error {
 		refused.Code != fault.Unauthenticated {
 		return refused // it is there, and says no
 	}
-	if r.spec.Job.Supervised {
+	if r.spec.Job.Mode == engine.Supervised {
 		return fault.Wrap(err, api.Unreachable, "A supervised run needs the server. Start it with `signalbox up`.")
 	}
 	if err := unkept(r.spec.Engine, r.budget, "without the server"); err != nil {
@@ -137,16 +149,15 @@ func recording(a *command.App, c *api.Client) record.Server {
 }
 
 // execute runs the CLI to its end, and then waits for the recording, at most drain.
-// last is the last event, and stopped is why the run was told to stop, "" if it was
-// not. The recording outlives ctx: that a run was cancelled is recorded too.
+// last is the last event. The recording outlives ctx: that a run was cancelled is recorded too.
 func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usage),
 	drain time.Duration,
-) (last engine.Event, stopped string, err error) {
+) (last engine.Event, err error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	unguard, err := r.guard(ctx)
 	if err != nil {
-		return last, "", err
+		return last, err
 	}
 	defer unguard()
 	if r.user != "" {
@@ -157,7 +168,7 @@ func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usa
 	}
 	unmeter, err := r.meter(ctx, stop)
 	if err != nil {
-		return last, "", err
+		return last, err
 	}
 	defer unmeter()
 	// Claude Code can stop by itself at a cost, which is sooner than we can after an event.
@@ -165,15 +176,26 @@ func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usa
 	locks := process.UserLocks()
 	r.spec.Lock = locks.Take
 	r.spec.Stop = r.mustStop
-	emit := func(e engine.Event, u engine.Usage) { last = e; show(e, u) }
+	var recorder *record.Recorder // nil without a server
+	if r.desk != nil {
+		r.spec.Asking = r.desk.Asking
+	}
+	emit := func(e engine.Event, u engine.Usage) {
+		e = r.checkAsked(e)
+		if recorder != nil {
+			recorder.Event(e, u)
+		}
+		last = e
+		show(e, u)
+	}
 	// Without a server, the file lock alone keeps runs of one session apart.
 	if !r.record {
 		process.Run(ctx, r.spec, emit)
-		return last, stopReason(ctx), nil
+		return last, nil
 	}
 	defer r.server.HTTP.CloseIdleConnections()
 	// The recorder stops the run through the same context that the person's Ctrl-C ends.
-	recorder := r.server.Begin(r.opened.ID, r.opened.Events, stop)
+	recorder = r.server.Begin(r.opened.ID, r.opened.Events, stop)
 	// Reporting goes on after ctx has ended, so that the end of a cancelled run is
 	// recorded; drain bounds it.
 	reporting, giveUp := context.WithCancel(context.WithoutCancel(ctx))
@@ -183,12 +205,7 @@ func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usa
 	// A run waits for most of its time, and many may run on one machine.
 	command.Thrift()
 	r.spec.Lock = bothLocks(locks.Take, recorder.Lock)
-	process.Run(ctx, r.spec, func(e engine.Event, u engine.Usage) {
-		e = r.checkAsked(e)
-		recorder.Event(e, u)
-		emit(e, u)
-	})
-	stopped = stopReason(ctx)
+	process.Run(ctx, r.spec, emit)
 	// The CLI is gone. What is left to do is to record its last events.
 	recorder.Close()
 	timer := time.AfterFunc(drain, giveUp)
@@ -197,7 +214,7 @@ func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usa
 	if err != nil {
 		err = fault.Wrap(err, api.Unreachable, "The run could not be recorded completely.")
 	}
-	return last, stopped, err
+	return last, err
 }
 
 // lock takes the lock of a session, and waits for it as long as ctx lasts.
@@ -220,35 +237,27 @@ func bothLocks(first, then lock) lock {
 	}
 }
 
-// stopReason is why somebody ordered the run to stop, "" if nobody did.
-func stopReason(ctx context.Context) string {
-	if stopped, ok := context.Cause(ctx).(process.StoppedError); ok { //nolint:errorlint // it is that or something else
-		return stopped.Reason
-	}
-	return ""
-}
-
 // checkAsked finds out whether an event of a supervised run shows something that nobody was asked about
-// (RUN-45). Such a run has failed, whatever the CLI says of it.
+// (RUN-45), or that the mode of the run does not allow (RUN-52). Such a run was stopped, whatever the CLI says of it.
 func (r *runner) checkAsked(e engine.Event) engine.Event {
-	if r.desk == nil {
-		return e
+	if what := e.Exceeds(r.spec.Job.Mode); what != "" && r.unasked == "" && r.named {
+		r.unasked = engine.Exceeded + ": " + what
 	}
-	if r.unasked == "" {
+	if r.desk != nil && r.unasked == "" {
 		r.unasked = r.desk.Unasked(e)
 	}
 	if no := false; r.unasked != "" && e.Type == engine.Completed {
-		e.OK, e.Error = &no, r.unasked
+		e.OK, e.Error, e.Cause, e.Outcome = &no, r.unasked, engine.ByPolicy, engine.ByPolicy.Outcome()
 	}
 	return e
 }
 
-// mustStop says why the run has to stop, "" if it may go on.
-func (r *runner) mustStop(u engine.Usage) string {
+// mustStop says why the run has to stop, the zero value if it may go on.
+func (r *runner) mustStop(u engine.Usage) process.StoppedError {
 	if r.unasked != "" {
-		return r.unasked
+		return process.StoppedError{Reason: r.unasked, Cause: engine.ByPolicy}
 	}
-	return r.overBudget(u)
+	return process.StoppedError{Reason: r.overBudget(u), Cause: engine.ByBudget}
 }
 
 // overBudget says why the run has to stop, by what is known without the price table.

@@ -254,14 +254,20 @@ func (s *supervisor) watch(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	limits := process.DefaultLimits()
-	limits.Start = loaded.Runs.StartTimeout
+	limits := processLimits(o.Limits)
+	if o.Limits == (run.Limits{}) { // it was opened by version 0.1
+		limits = processLimits(loaded.Runs.Limits(e.Name))
+	}
 	r.budget, r.user = o.Budget, o.User
 	r.spec = process.Spec{ID: o.ID, Engine: e, Limits: limits, Listed: true, Job: engine.Job{
-		Prompt: o.Prompt, Dir: o.Dir, Override: o.Model, Supervised: o.Supervised, Settings: loaded.Runs.Engines[e.Name],
+		Prompt: o.Prompt, Dir: o.Dir, Override: o.Model, Mode: o.Mode, Settings: loaded.Runs.Engines[e.Name],
 		Resume: engine.Resume{Engine: e.Name, Value: o.Resume},
 	}}
+	if o.Mode == "" { // it was opened by version 0.1
+		r.spec.Job.Mode = e.ModeOf(map[bool]engine.Mode{true: engine.Supervised}[o.Supervised], r.spec.Job.Settings)
+	}
+	r.named = r.spec.Job.Mode == engine.Read || r.spec.Job.Settings.Permissions != ""
 	// The server may be away for long. What the agent did is not lost for that.
-	_, _, err = r.execute(ctx, func(engine.Event, engine.Usage) {}, 24*time.Hour)
+	_, err = r.execute(ctx, func(engine.Event, engine.Usage) {}, 24*time.Hour)
 	return err
 }

@@ -3,7 +3,6 @@ package run
 import (
 	"bufio"
 	"errors"
-	"io"
 	"os"
 	"strings"
 
@@ -43,16 +42,16 @@ func newTranslate(a *command.App) *command.Command {
 				return command.Usage("%s", fault.From(err).Message)
 			}
 		}
-		return translate(a.In, a.Out.Exactly(), e, job)
+		return translate(a, e, job)
 	}
 	return c
 }
 
 // translate writes the events of a stream as lines of JSON. They are flushed when no
 // more input is waiting, so that a live stream is not delayed and a recorded one is
-// fast. The end of the input counts as an exit with 0.
-func translate(in io.Reader, w io.Writer, e *engine.Engine, job engine.Job) error {
-	out := bufio.NewWriterSize(w, 64<<10)
+// fast. The end of the input counts as an exit with 0. Lines that are no JSON are told on standard error.
+func translate(a *command.App, e *engine.Engine, job engine.Job) error {
+	out := bufio.NewWriterSize(a.Out.Exactly(), 64<<10)
 	var line []byte
 	var failed error
 	s := e.NewStream(job, func(event engine.Event) {
@@ -62,16 +61,16 @@ func translate(in io.Reader, w io.Writer, e *engine.Engine, job engine.Job) erro
 		}
 		failed = errors.Join(failed, err)
 	})
-	lines := engine.NewLines(in)
-	for failed == nil {
+	lines := engine.NewLines(a.In)
+	for n := 1; failed == nil; n++ {
 		text, tooLong, err := lines.Next()
 		if err != nil {
 			break
 		}
 		if tooLong {
 			s.TooLong()
-		} else {
-			s.Line(text)
+		} else if !s.Line(text) {
+			a.Err.Print("line %d is not JSON, and is left out", n)
 		}
 		if !lines.Buffered() { // whoever reads is not kept waiting
 			failed = errors.Join(failed, out.Flush())

@@ -10,6 +10,7 @@ import (
 
 	"signalbox/internal/cli/command"
 	"signalbox/internal/cli/output"
+	"signalbox/internal/run"
 	"signalbox/internal/run/engine"
 	"signalbox/internal/run/process"
 	"signalbox/internal/show"
@@ -171,7 +172,11 @@ func actionLine(e engine.Event) output.Shown {
 		engine.Command: "$ ", engine.FileChange: "changes ", engine.WebSearch: "searches ",
 		engine.Warning: "warning: ",
 	}[e.Action.Kind]
-	return output.Shown(mark + " " + prefix + show.Text(title))
+	line := mark + " " + prefix + show.Text(title)
+	if why := e.Problem(); why != "" {
+		line += " · " + show.Text(output.Cut(why, maxTitle))
+	}
+	return output.Shown(line)
 }
 
 // end stops the ticks and shows the outcome.
@@ -188,16 +193,23 @@ func (v *view) end(last engine.Event) {
 	if v.live {
 		v.erase(&b)
 	}
-	word := "done"
-	if !*last.OK {
-		word = "failed"
-	}
-	_, _ = fmt.Fprintf(&b, "%s\n", v.status(word))
+	_, _ = fmt.Fprintf(&b, "%s\n", v.status(outcome(last)))
 	if last.Error != "" {
 		_, _ = fmt.Fprintf(&b, "%s\n", output.Lines(last.Error))
 	}
 	_, _ = io.WriteString(v.app.Err.Exactly(), b.String())
 	printOutcome(v.app.Out, v.engine, last)
+}
+
+// outcome is how a run has ended, in words.
+func outcome(last engine.Event) string {
+	switch {
+	case last.OK != nil && *last.OK:
+		return string(run.Done)
+	case last.Cause != "":
+		return (&run.Run{Status: run.Status(last.Cause.Outcome()), Cause: last.Cause}).Outcome()
+	}
+	return string(run.Failed)
 }
 
 // printOutcome prints the answer, and the line that resumes the session.

@@ -169,8 +169,8 @@ func (t *top) numbers(height int) []string {
 		cell("agents online", output.Thousands(now.AgentsOnline)+" of "+output.Thousands(now.Agents)),
 		cell("approved today", output.Thousands(today.Gates.Approved)),
 		cell("rejected today", output.Thousands(today.Gates.Rejected)),
-		cell("runs today", fmt.Sprintf("%s done, %s failed", output.Thousands(today.Runs.Completed),
-			output.Thousands(today.Runs.Failed))), cell("agent CLIs running", output.Thousands(now.RunsRunning)),
+		cell("runs today", fmt.Sprintf("%s done, %s not", output.Thousands(today.Runs.Completed),
+			output.Thousands(today.Runs.Failed+today.Runs.Interrupted+today.Runs.Cancelled+today.Runs.Stopped))), cell("agent CLIs running", output.Thousands(now.RunsRunning)),
 		cell("model calls today", output.Thousands(today.Calls)), cell("blocked today", output.Thousands(today.Blocks)),
 		cell("expired today", output.Thousands(today.Gates.Expired)), cell("alarms", output.Thousands(now.AlarmsOpen)),
 	}

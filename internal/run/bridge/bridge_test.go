@@ -169,7 +169,7 @@ func TestARunFromAMessageToItsAnswer(t *testing.T) {
 		n.Stop()
 		n = start(t, address, a, folder)
 		n.report(next, 1, completed)
-		a.next("editMessageText", "done · claude")
+		a.next("editMessageText", "completed · claude")
 	})
 }
 

@@ -111,9 +111,9 @@ func (b *Bridge) show(ctx context.Context, r run.Run, chat int64, message int) e
 // the end its answer and how to resume. It is plain text, so nothing that an agent
 // writes is formatted.
 func render(r run.Run, events []run.Numbered, now time.Time) string {
-	word, until := map[run.Status]string{run.Running: "working", run.Done: "done", run.Failed: "failed"}[r.Status], now
+	word, until := "working", now
 	if r.EndedAt != nil {
-		until = *r.EndedAt
+		word, until = r.Outcome(), *r.EndedAt
 	}
 	head := []string{word, r.Engine, until.Sub(r.OpenedAt).Round(time.Second).String()}
 	if r.Tokens > 0 {

@@ -13,7 +13,7 @@ func amp() *Engine {
 		Name:  "amp",
 		needs: []string{"AMP_*"},
 		label: "amp", title: "amp", Install: "npm install -g @ampcode/cli", AllowAll: true,
-		args: ampArgs, guard: ampGuard,
+		args: ampArgs, permit: ampPermit,
 		line:    func(token string) string { return "amp threads continue " + token },
 		pattern: regexp.MustCompile("(?im)^\\s*`?amp\\s+threads\\s+continue\\s+(T-[A-Za-z0-9-]+)`?\\s*$"),
 		start:   func() translator { return &ampStream{} },
@@ -29,7 +29,7 @@ func ampArgs(j Job) []string {
 		stream = append(stream, "--stream-json-input")
 	}
 	return slices.Concat(j.sessionOption([]string{"threads", "continue", "--last"}, "threads", "continue"),
-		j.allowAllOption("--dangerously-allow-all"), j.Guard, option("--mode", or(j.Override, j.Settings.Mode)),
+		j.permissions(j.allowAllOption("--dangerously-allow-all")), option("--mode", or(j.Override, j.Settings.Mode)),
 		stream, []string{"-x"})
 }
 

@@ -13,7 +13,7 @@ func option(flag, value string) []string {
 
 // allowAllOption is what tells the CLI to ask nobody, empty where it has to ask.
 func (j Job) allowAllOption(flag string) []string {
-	if !j.allowAll() {
+	if !j.Settings.AllowAll {
 		return nil
 	}
 	return []string{flag}

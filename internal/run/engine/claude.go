@@ -20,7 +20,7 @@ func claude() *Engine {
 			Headers: "ANTHROPIC_CUSTOM_HEADERS",
 		},
 		label: "Claude Code", title: "claude", Install: "npm install -g @anthropic-ai/claude-code",
-		args: claudeArgs, guard: claudeGuard,
+		args: claudeArgs, permit: claudePermit, cannot: claudeCannot, ownModes: true,
 		line:    func(token string) string { return "claude --resume " + token },
 		pattern: regexp.MustCompile("(?im)^\\s*`?claude\\s+(?:--resume|-r)\\s+([^`\\s]+)`?\\s*$"),
 		start:   func() translator { return &claudeStream{} },
@@ -37,8 +37,8 @@ func claudeArgs(j Job) []string {
 	}
 	return slices.Concat([]string{"-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages"},
 		j.sessionOption([]string{"--continue"}, "--resume"), option("--model", j.model()),
-		option("--permission-mode", j.Settings.Mode), j.allowAllOption("--dangerously-skip-permissions"),
-		option("--max-budget-usd", most), j.Guard)
+		j.permissions(option("--permission-mode", j.Settings.Mode), j.allowAllOption("--dangerously-skip-permissions")),
+		option("--max-budget-usd", most))
 }
 
 // claudeStream translates `claude -p --output-format stream-json --verbose`.
@@ -286,6 +286,9 @@ func (c *claudeStream) complete(s *Stream, v value) {
 	text, subtype := v.get("result").str(), v.get("subtype").str()
 	// A subtype that begins with error is a failure, whatever is_error says.
 	if failed := v.get("is_error").truthy() || strings.HasPrefix(subtype, "error"); failed {
+		if subtype == "error_max_budget_usd" && s.job.MaxUSD > 0 {
+			s.cause = ByBudget
+		}
 		s.complete(false, s.message(c.problem(v, text, subtype), Exit{}))
 		return
 	}

@@ -16,10 +16,7 @@ func codex() *Engine {
 		meter: &Meter{Provider: "openai", Key: "OPENAI_API_KEY", Base: "OPENAI_BASE_URL"},
 		late:  "says what it has used only at the end of a turn",
 		label: "codex exec", title: "Codex", Install: "npm install -g @openai/codex",
-		args: codexArgs,
-		// Tried with 0.166.0: the flag for that runs what .codex/hooks.json of the folder says.
-		unguarded: "it takes hooks for one run only together with whatever hooks the folder brings, which nobody has " +
-			"reviewed; `signalbox hook install codex` supervises all of its sessions instead",
+		args: codexArgs, permit: codexPermit, ownModes: true,
 		line:    func(token string) string { return "codex resume " + token },
 		pattern: regexp.MustCompile("(?im)^\\s*`?codex\\s+resume\\s+([^`\\s]+)`?\\s*$"),
 		start:   func() translator { return &codexStream{} },
@@ -30,11 +27,11 @@ func codex() *Engine {
 // configuration. The dash at the end makes codex read the prompt from standard input.
 func codexArgs(j Job) []string {
 	sandbox := option("--sandbox", j.Settings.Mode)
-	if j.allowAll() {
+	if j.Settings.AllowAll {
 		sandbox = []string{"--dangerously-bypass-approvals-and-sandbox"}
 	}
 	return slices.Concat([]string{"-c", "notify=[]"}, codexMeter(j.Metered), option("--model", j.model()),
-		[]string{"exec", "--json", "--skip-git-repo-check", "--color=never"}, sandbox,
+		[]string{"exec", "--json", "--skip-git-repo-check", "--color=never"}, j.permissions(sandbox),
 		j.sessionOption([]string{"resume", "--last"}, "resume"), []string{"-"})
 }
 

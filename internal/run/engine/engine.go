@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"sync"
+	"time"
 
 	"signalbox/internal/fault"
 )
@@ -14,9 +15,12 @@ type Settings struct {
 	Command     string // the program, found in the path when it is a name
 	Model       string
 	Mode        string
+	Permissions Mode // of its runs, "" for the default
 	AllowAll    bool // every tool call is allowed without asking
 	StreamInput bool
 	Env         []string // names of variables that a run of a server gets beside those that it needs
+	// How long it may take until it says something, be silent, and take in all; nil is what all engines have.
+	StartTimeout, IdleTimeout, TotalTimeout *time.Duration
 }
 
 // Job is one run of an engine: what is asked, where, and under which settings. It does
@@ -28,19 +32,15 @@ type Job struct {
 	Settings Settings
 	// Override beats Settings.Model. For amp it is the mode, since amp has no flag for a
 	// model.
-	Override   string  // the model, or amp's mode, for this run alone
-	Supervised bool    // Signalbox answers for each tool call, so nothing is allowed in advance
-	MaxUSD     float64 // what it may cost, for a CLI that can stop by itself; 0 is no limit
-	// Guard is set for supervised runs only, by Engine.Guard.
-	Guard []string // arguments that make the CLI ask Signalbox; see Guard
+	Override string  // the model, or amp's mode, for this run alone
+	MaxUSD   float64 // what it may cost, for a CLI that can stop by itself; 0 is no limit
+	// Mode is what it may do; "" is what its own settings say, as for recorded streams.
+	Mode  Mode
+	Guard []string // the arguments that hold the CLI to the mode, from Engine.Permit
 	PID   int      // of the process, for those who watch it
 	// Metered leads the calls of models elsewhere, for an engine whose arguments can say so.
 	Metered *Metered
 }
-
-// allowAll reports whether the CLI is told to ask nobody. Never in a supervised run
-// (RUN-18).
-func (j Job) allowAll() bool { return j.Settings.AllowAll && !j.Supervised }
 
 // model is the model that the run is to use, "" for the CLI's own choice.
 func (j Job) model() string {
@@ -66,10 +66,10 @@ type Engine struct {
 	meter    *Meter   // how its calls of models can be led through the proxy, nil if they cannot
 	costs    bool     // it says what each call costs, or stops by itself at a cost
 	late     string   // why a budget cannot be kept by what it writes, "" if it can
-	guard    func(dir string, hook func(name string) string) ([]string, error)
-	// unguarded is why there is no guard, where the CLI has hooks all the same.
-	unguarded string
-	line      func(token string) string // the resume line
+	permit   func(Permit) (Permission, error)
+	cannot   func(Mode) string         // why the CLI cannot be held to a mode here, nil for never
+	ownModes bool                      // its setting mode is a word about permissions
+	line     func(token string) string // the resume line
 	// whole is the whole id of a session that was given by its beginning, nil where ids are always whole.
 	whole   func(Job) (string, error)
 	pattern *regexp.Regexp

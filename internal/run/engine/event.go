@@ -80,6 +80,9 @@ type Event struct {
 	Answer string  `json:"answer"` // of completed
 	Error  string  `json:"error"`
 	Usage  *Report `json:"usage"`
+	// Cause is why a run was ended that did not end by itself. Outcome is cancelled or stopped then, and follows from it.
+	Cause   Cause  `json:"cause"`
+	Outcome string `json:"outcome"`
 }
 
 // Report is usage in the shape that readers of these streams know (RUN-28). Usage is
@@ -119,6 +122,10 @@ func (e Event) Line(b []byte) ([]byte, error) {
 		o.any("resume", e.Resume)
 		o.textOrNull("error", e.Error)
 		o.any("usage", e.Usage)
+		if e.Cause != "" {
+			o.text("outcome", e.Cause.Outcome())
+			o.text("cause", string(e.Cause))
+		}
 	default:
 		o.action(e.Action)
 		o.text("phase", string(e.Phase))

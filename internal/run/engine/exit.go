@@ -14,6 +14,7 @@ type Exit struct {
 	// Reason is why we ended the run, or why there was no process at all; "" if it ended by
 	// itself.
 	Reason string
+	Cause  Cause // why we ended it, "" if it failed
 }
 
 // MaxStderr is how many lines of standard error are kept for the message.
@@ -30,6 +31,7 @@ func (s *Stream) Finish(e Exit) {
 	}
 	switch {
 	case e.Reason != "":
+		s.cause = e.Cause
 		s.fail(e.Reason, e)
 	// RUN-24. The session may be known and started not out yet; begin emits it, and ends
 	// the stream itself if it is another session than the one asked for.

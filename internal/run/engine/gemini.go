@@ -16,9 +16,7 @@ func gemini() *Engine {
 		},
 		late:  "says what it has used only at its end",
 		label: "gemini", title: "gemini", Install: "npm install -g @google/gemini-cli",
-		args: geminiArgs,
-		unguarded: "what a person has approved it would refuse, or with yolo go on when a hook fails; `signalbox hook " +
-			"install gemini` supervises its sessions instead",
+		args: geminiArgs, permit: geminiPermit, cannot: geminiCannot, ownModes: true,
 		line:    func(token string) string { return "gemini --resume " + token },
 		pattern: regexp.MustCompile("(?im)^\\s*`?gemini\\s+--resume\\s+([A-Za-z0-9_-]+)`?\\s*$"),
 		start:   func() translator { return &geminiStream{} },
@@ -29,12 +27,12 @@ func gemini() *Engine {
 // trust the folder.
 func geminiArgs(j Job) []string {
 	mode := j.Settings.Mode
-	if j.allowAll() {
+	if j.Settings.AllowAll {
 		mode = "yolo"
 	}
 	return slices.Concat(j.sessionOption([]string{"--resume", "latest"}, "--resume"),
-		[]string{"--output-format", "stream-json"}, option("--model", j.model()), option("--approval-mode", mode),
-		[]string{"--skip-trust"})
+		[]string{"--output-format", "stream-json"}, option("--model", j.model()),
+		j.permissions(option("--approval-mode", mode)), []string{"--skip-trust"})
 }
 
 // geminiStream translates `gemini --output-format stream-json`.
@@ -75,6 +73,8 @@ func (g *geminiStream) result(s *Stream, v value) {
 	}
 	if output := v.get("output"); output.truthy() {
 		action.Detail["output_preview"] = preview(output.shown())
+	} else if why := v.get("error").get("message").str(); why != "" {
+		action.Detail["error"] = preview(why)
 	}
 	s.emitDone(action, v.get("status").is("success"))
 }

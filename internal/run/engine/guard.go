@@ -1,8 +1,11 @@
 package engine
 
 import (
+	"crypto/rand"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -10,93 +13,325 @@ import (
 	"signalbox/internal/wire"
 )
 
-// MaySupervise returns why runs of the engine cannot be supervised, or nil: the CLI
-// must be able to ask before each tool call, and must take a failure to ask for a no
-// (RUN-44).
-func (e *Engine) MaySupervise() error {
-	if e.guard != nil {
-		return nil
-	}
-	var can []string
-	for _, other := range all() {
-		if other.guard != nil {
-			can = append(can, other.Name)
-		}
-	}
-	why := e.unguarded
-	if why == "" {
-		why = "it has no hooks that we know"
-	}
-	return fault.New(fault.InvalidRequest, "A run of %s cannot be supervised: %s. Those of %s can.", e.Name, why,
-		strings.Join(can, " and ")).About("supervised")
-}
-
-// Guard makes the CLI ask before each tool call (RUN-41). It writes what that takes
-// into dir, a folder of this run alone, and returns the arguments for Job.Guard.
-// program is Signalbox; flags are those of its hook. Nothing in the person's own
-// settings changes.
-func (e *Engine) Guard(dir, program string, flags ...string) ([]string, error) {
-	if err := e.MaySupervise(); err != nil {
-		return nil, err
-	}
-	return e.guard(dir, func(hook string) string {
-		words := []string{quote(program), "hook", hook}
-		for _, f := range flags {
-			words = append(words, quote(f))
-		}
-		return strings.Join(words, " ")
-	})
-}
-
 // Unasked begins the error of a supervised run that was stopped because its agent has done something that
-// nobody was asked about (RUN-45).
-const Unasked = "the agent acted without a decision"
+// nobody was asked about (RUN-45), and Exceeded that of one whose agent did what its mode does not allow (RUN-52).
+const (
+	Unasked  = "the agent acted without a decision"
+	Exceeded = "the agent did what its mode does not allow"
+)
 
 // GuardTime is how long these CLIs wait for a hook. It is longer than a person takes to
 // decide, because a hook that times out does not block in Claude Code.
 const GuardTime = 7 * 24 * time.Hour
 
-// ampGuard makes Signalbox amp's permission delegate. A delegate is a program without
-// arguments, so a script carries them. Exit code 0 allows and 2 rejects; any other
-// would ask a person at the terminal, so the script turns it into 2 (RUN-42).
-func ampGuard(dir string, hook func(string) string) ([]string, error) {
-	delegate, settings := filepath.Join(dir, "signalbox-permit"), filepath.Join(dir, "amp-settings.json")
-	script := "#!/bin/sh\n" + hook("amp") + " \"$@\"\n[ $? -eq 0 ] || exit 2\n"
-	if err := os.WriteFile(delegate, []byte(script), 0o700); err != nil { //nolint:gosec // it is to be run
-		return nil, cannotWrite(err, delegate)
+// orDeny makes every failure of a hook the exit code that CLIs take for a denial (RUN-42).
+const orDeny = " || exit 2"
+
+// ampPermit writes amp's settings. The person's own may say true, which would skip the rules. In a supervised run
+// Signalbox is amp's permission delegate: a program without arguments, so a script carries them. Exit code 0 allows and
+// 2 rejects; any other would ask a person at the terminal, so the script turns it into 2 (RUN-42).
+func ampPermit(p Permit) (Permission, error) {
+	rule := func(tool, action string) map[string]string { return map[string]string{"tool": tool, "action": action} }
+	delegate := func(tool, command string) (map[string]string, error) {
+		to, err := p.write("signalbox-permit", "#!/bin/sh\n"+command+"\n[ $? -eq 0 ] || exit 2\n", 0o700)
+		return map[string]string{"tool": tool, "action": "delegate", "to": to}, err
 	}
-	text, err := wire.Marshal(map[string]any{
-		"amp.permissions": []map[string]string{{"tool": "*", "action": "delegate", "to": delegate}},
-		// The person's own settings may say true, which would skip the delegate.
-		"amp.dangerouslyAllowAll": false,
-	})
+	var rules []map[string]string
+	switch p.Mode {
+	case Supervised:
+		all, err := delegate("*", p.hook("amp")+` "$@"`)
+		if err != nil {
+			return Permission{}, err
+		}
+		rules = append(rules, all)
+	case Read, Edit:
+		for _, tool := range []string{"Read", "Grep", "glob", "Glob", "finder", "view_media", "todo_read", "todo_write"} {
+			rules = append(rules, rule(tool, "allow"))
+		}
+		if p.Mode == Edit {
+			for _, tool := range []string{"edit_file", "create_file"} {
+				one, err := delegate(tool, quote(p.Program)+" runs permit --dir "+quote(p.Job.Dir))
+				if err != nil {
+					return Permission{}, err
+				}
+				rules = append(rules, one)
+			}
+		}
+		rules = append(rules, rule("*", "reject"))
+	default:
+		return Permission{Args: []string{"--dangerously-allow-all"}}, nil
+	}
+	text, err := wire.Marshal(map[string]any{"amp.permissions": rules, "amp.dangerouslyAllowAll": false})
 	if err != nil {
-		return nil, err
+		return Permission{}, err
 	}
-	if err := os.WriteFile(settings, text, 0o600); err != nil {
-		return nil, cannotWrite(err, settings)
-	}
-	return []string{"--settings-file", settings}, nil
+	settings, err := p.write("amp-settings.json", string(text), 0o600)
+	return Permission{Args: []string{"--settings-file", settings}}, err
 }
 
-// claudeGuard puts a hook before every tool of Claude Code. Exit code 2 is the only one
-// that blocks, so every failure of the hook is turned into it (RUN-42). onFailure is
-// for a hook that cannot be started.
-func claudeGuard(_ string, hook func(string) string) ([]string, error) {
+// claudePermit takes away the tools that a mode does not have, and the servers of MCP. In a supervised run a hook is put
+// before every tool. Exit code 2 is the only one that blocks, so every failure of the hook is turned into it (RUN-42).
+// onFailure is for a hook that cannot be started.
+func claudePermit(p Permit) (Permission, error) {
+	only := func(permissions, tools string) Permission {
+		return Permission{Args: []string{"--permission-mode", permissions, "--strict-mcp-config", "--tools", tools}}
+	}
+	switch p.Mode {
+	case Read:
+		return only("default", "Read,Grep,Glob,TodoWrite"), nil
+	case Edit:
+		return only("acceptEdits", "Read,Grep,Glob,TodoWrite,Edit,Write,NotebookEdit"), nil
+	case Full:
+		return Permission{Args: []string{"--dangerously-skip-permissions"}}, nil
+	}
 	text, err := wire.Marshal(map[string]any{"hooks": map[string]any{"PreToolUse": []any{map[string]any{
 		"matcher": "*",
 		"hooks": []any{map[string]any{
-			"type": "command", "command": hook("claude-code") + " || exit 2",
+			"type": "command", "command": p.hook("claude-code") + orDeny,
 			"timeout": int(GuardTime.Seconds()), "onFailure": "block",
 		}},
 	}}}})
-	return []string{"--settings", string(text)}, err
+	return Permission{Args: []string{"--settings", string(text)}}, err
 }
+
+// claudeCannot: Claude Code refuses its flag for that to root.
+func claudeCannot(m Mode) string {
+	if m == Full && os.Geteuid() == 0 && os.Getenv("IS_SANDBOX") == "" {
+		return "Claude Code does not let root do everything. Run it as another user, or in a sandbox that sets IS_SANDBOX=1"
+	}
+	return ""
+}
+
+// codexPermit has codex confine what its model does, which reads and changes files by commands. In a supervised run its
+// hooks are asked instead, and none but ours: those of the folder have been reviewed by nobody, so the folder and all
+// above it are not trusted. Tried with 0.166.0.
+func codexPermit(p Permit) (Permission, error) {
+	var set []string
+	switch p.Mode {
+	case Read:
+		set = []string{"--sandbox", "read-only"}
+	case Edit:
+		set = []string{"--sandbox", "workspace-write"}
+		for _, one := range []string{
+			"network_access=false", "writable_roots=[]", "exclude_slash_tmp=true", "exclude_tmpdir_env_var=true",
+		} {
+			set = append(set, "-c", "sandbox_workspace_write."+one)
+		}
+	case Full:
+		return Permission{Args: []string{"--dangerously-bypass-approvals-and-sandbox"}}, nil
+	default:
+		var folders []string
+		for at := p.Job.Dir; ; at = filepath.Dir(at) {
+			folders = append(folders, strconv.Quote(at)+`={trust_level="untrusted"}`)
+			if at == filepath.Dir(at) {
+				break
+			}
+		}
+		within := int(GuardTime.Seconds())
+		return Permission{Args: []string{
+			"--dangerously-bypass-approvals-and-sandbox", "--dangerously-bypass-hook-trust",
+			"-c", "projects={" + strings.Join(folders, ",") + "}",
+			"-c", "hooks.PreToolUse=[{hooks=[{type=\"command\",command=" +
+				strconv.Quote(fmt.Sprintf("timeout -s KILL %d %s%s", within-10, p.hook("codex"), orDeny)) +
+				",timeout=" + strconv.Itoa(within) + "}]}]",
+		}}, nil
+	}
+	return Permission{Args: append(set, "-c", `web_search="disabled"`)}, nil
+}
+
+// geminiRead and geminiChange are tools of gemini.
+const (
+	geminiRead = `"read_file", "read_many_files", "list_directory", "glob", "grep_search", "search_file_content", "write_todos", ` +
+		`"update_topic"`
+	geminiChange = `"write_file", "replace"`
+)
+
+// geminiPermit writes policies, which come before those of the person and of the folder. In a supervised run gemini asks
+// nobody but our hook, which is in the settings of the system: those come before all others. Its name is another one
+// each time, so that no settings of the folder can switch it off.
+func geminiPermit(p Permit) (Permission, error) {
+	switch p.Mode {
+	case Full:
+		return Permission{Args: []string{"--approval-mode", "yolo"}}, nil
+	case Supervised:
+		within := int(GuardTime.Seconds())
+		text, err := wire.Marshal(map[string]any{
+			"hooksConfig": map[string]any{"enabled": true},
+			"hooks": map[string]any{"BeforeTool": []any{map[string]any{
+				"matcher": "*",
+				"hooks": []any{map[string]any{
+					"type": "command", "name": "signalbox-" + rand.Text(), "timeout": within * 1000,
+					"command": fmt.Sprintf("timeout -s KILL %d %s%s", within-10, p.hook("gemini"), orDeny),
+				}},
+			}}},
+		})
+		if err != nil {
+			return Permission{}, err
+		}
+		settings, err := p.write("gemini-settings.json", string(text), 0o600)
+		return Permission{
+			Args: []string{"--approval-mode", "yolo"}, Env: []string{"GEMINI_CLI_SYSTEM_SETTINGS_PATH=" + settings},
+		}, err
+	}
+	rule := func(tools, more, decision string, priority int) string {
+		return fmt.Sprintf("[[rule]]\ntoolName = %s\n%sdecision = %q\npriority = %d\n\n", tools, more, decision, priority)
+	}
+	policy, approval := rule("["+geminiRead+"]", "", "allow", 900)+rule(`"*"`, "", "deny", 100), "default"
+	if p.Mode == Edit {
+		names := make([]string, len(protected))
+		for i, name := range protected {
+			names[i] = strings.ReplaceAll(name, ".", "[.]")
+		}
+		policy += rule("["+geminiChange+"]", fmt.Sprintf("argsPattern = '[/\"](%s)[/\"]'\n", strings.Join(names, "|")), "deny", 950) +
+			rule("["+geminiChange+"]", "", "allow", 900)
+		approval = "auto_edit"
+	}
+	file, err := p.write("gemini-policy.toml", policy, 0o600)
+	return Permission{Args: []string{"--approval-mode", approval, "--admin-policy", file}}, err
+}
+
+// geminiCannot: settings and policies of an administrator come before ours, and would be left out by them.
+func geminiCannot(m Mode) string {
+	const settings, policies = "/etc/gemini-cli/settings.json", "/etc/gemini-cli/policies/*.toml"
+	if found, _ := filepath.Glob(policies); len(found) > 0 && (m == Read || m == Edit) {
+		return "this machine has policies for gemini of its own (" + policies + "), which would stand in place of those of the mode"
+	}
+	if _, err := os.Stat(settings); (err == nil || os.Getenv("GEMINI_CLI_SYSTEM_SETTINGS_PATH") != "") && m == Supervised {
+		return "this machine has settings for gemini of its own (" + settings + ", GEMINI_CLI_SYSTEM_SETTINGS_PATH), which a " +
+			"supervised run would have to leave out"
+	}
+	return ""
+}
+
+// opencodePermit gives opencode an agent that may do no more, whose rules are the last that count. In a supervised run a
+// plugin asks before each tool, and plugins of the folder are left out: nobody has reviewed them.
+func opencodePermit(p Permit) (Permission, error) {
+	var config map[string]any
+	var args, env []string
+	switch p.Mode {
+	case Full:
+		return Permission{Args: []string{"--auto"}}, nil
+	case Supervised:
+		plugin, err := p.write("signalbox-opencode.mjs", asking(p.hook("opencode"))+opencodeGuard, 0o600)
+		if err != nil {
+			return Permission{}, err
+		}
+		config = map[string]any{"plugin": []string{"file://" + plugin}}
+		args, env = []string{"--auto"}, []string{"OPENCODE_DISABLE_PROJECT_CONFIG=1"}
+	default:
+		agent := or(p.Job.Settings.Mode, "signalbox")
+		config = map[string]any{"agent": map[string]any{agent: map[string]any{
+			"mode": "primary", "permission": opencodeRules(p.Mode),
+		}}}
+		args = []string{"--agent", agent}
+	}
+	text, err := wire.Marshal(config)
+	return Permission{Args: args, Env: append(env, "OPENCODE_CONFIG_CONTENT="+string(text))}, err
+}
+
+// opencodeRules are the permissions of a mode. The last rule that fits counts, so the order matters.
+func opencodeRules(m Mode) wire.Raw {
+	rules := `{"*":"deny","external_directory":{"*":"deny"},"bash":"deny","task":"deny","webfetch":"deny","websearch":"deny",` +
+		`"read":{"*":"allow","*.env":"deny","*.env.*":"deny","*.env.example":"allow"},"grep":"allow","glob":"allow","list":"allow",` +
+		`"lsp":"allow","todowrite":"allow","todoread":"allow","edit":`
+	if m == Read {
+		return wire.Raw(rules + `"deny"}`)
+	}
+	var names strings.Builder
+	for _, name := range protected {
+		fmt.Fprintf(&names, `,%q:"deny",%q:"deny",%q:"deny",%q:"deny"`, name, name+"/*", "*/"+name, "*/"+name+"/*")
+	}
+	return wire.Raw(rules + `{"*":"allow"` + names.String() + `}}`)
+}
+
+// opencodeCannot: the variable can hold one configuration.
+func opencodeCannot(m Mode) string {
+	if m != Full && os.Getenv("OPENCODE_CONFIG_CONTENT") != "" {
+		return "OPENCODE_CONFIG_CONTENT has a configuration already; put that into a file and its name into OPENCODE_CONFIG"
+	}
+	return ""
+}
+
+// piPermit names the tools that pi may have, and loads no extension but ours, which keeps changes in the folder, or asks
+// before each tool.
+func piPermit(p Permit) (Permission, error) {
+	const reading = "read,grep,find,ls"
+	guard, args := "", []string{"--no-extensions"}
+	switch p.Mode {
+	case Full:
+		return Permission{}, nil
+	case Read:
+		return Permission{Args: append(args, "--tools", reading)}, nil
+	case Edit:
+		args = append(args, "--tools", reading+",edit,write")
+		guard = asking(quote(p.Program)+" runs permit --dir "+quote(p.Job.Dir)) + piEdits
+	default:
+		guard = asking(p.hook("pi")) + piAsks
+	}
+	file, err := p.write("signalbox-pi.mjs", guard, 0o600)
+	return Permission{Args: append(args, "--extension", file)}, err
+}
+
+// asking begins a plugin: ask runs a command with a call on its standard input, and returns another input for the tool
+// if there is one. Anything but a plain permission is thrown, which both CLIs take for a denial.
+func asking(command string) string {
+	text, _ := wire.Marshal(command) // a text always encodes
+	return `import { spawn } from "node:child_process";
+const command = ` + string(text) + `;
+const ask = (call) => new Promise((allow, deny) => {
+  const refuse = (why) => deny(new Error(why || "Signalbox cannot be asked, so this is refused."));
+  const child = spawn("/bin/sh", ["-c", command], { stdio: ["pipe", "pipe", "pipe"] });
+  let out = "", said = "";
+  child.stdout.on("data", (text) => { out += text; });
+  child.stderr.on("data", (text) => { said += text; });
+  child.stdin.on("error", () => {});
+  child.on("error", (error) => refuse(String(error)));
+  child.on("close", (code) => {
+    let answer;
+    try { answer = JSON.parse(out).hookSpecificOutput; } catch { answer = undefined; }
+    if (code !== 0 || answer?.permissionDecision !== "allow") return refuse(answer?.permissionDecisionReason || said.trim());
+    allow(answer.updatedInput);
+  });
+  child.stdin.end(JSON.stringify(call));
+});
+const replace = (input, other) => {
+  if (!other) return;
+  for (const name of Object.keys(input)) delete input[name];
+  Object.assign(input, other);
+};
+`
+}
+
+// The ends of plugins: what calls ask.
+const (
+	opencodeGuard = `export const Signalbox = async ({ directory }) => ({
+  "tool.execute.before": async (call, output) => {
+    const other = await ask({ session_id: call.sessionID, hook_event_name: "PreToolUse", cwd: directory, tool_name: call.tool,
+      tool_input: output.args ?? {}, tool_use_id: call.callID });
+    replace(output.args ?? {}, other);
+  },
+});
+`
+	piAsks = `export default function (pi) {
+  pi.on("tool_call", async (event, context) => {
+    const other = await ask({ session_id: context.sessionManager.getSessionId(), hook_event_name: "PreToolUse", cwd: context.cwd,
+      tool_name: event.toolName, tool_input: event.input ?? {}, tool_use_id: event.toolCallId });
+    replace(event.input ?? {}, other);
+  });
+}
+`
+	piEdits = `export default function (pi) {
+  pi.on("tool_call", async (event) => {
+    if (event.toolName === "edit" || event.toolName === "write") await ask(event.input ?? {});
+  });
+}
+`
+)
 
 // cannotWrite explains that the guard could not be written. The run does not start
 // then.
 func cannotWrite(err error, path string) error {
-	return fault.Wrap(err, fault.StoreReadOnly, "Cannot write %s, by which the run would ask for permission.", path)
+	return fault.Wrap(err, fault.StoreReadOnly, "Cannot write %s, by which the run would be held to its mode.", path)
 }
 
 // quote is a word as a POSIX shell reads it back.

@@ -12,7 +12,7 @@ func opencode() *Engine {
 		costs: true,
 		needs: append([]string{"OPENCODE_*"},
 			providerVariables...), label: "opencode", title: "opencode", Install: "npm install -g opencode-ai",
-		args:    opencodeArgs,
+		args: opencodeArgs, permit: opencodePermit, cannot: opencodeCannot,
 		line:    func(token string) string { return "opencode --session " + token },
 		pattern: regexp.MustCompile("(?im)^\\s*`?opencode(?:\\s+run)?\\s+(?:--session|-s)\\s+(ses_[A-Za-z0-9]+)`?\\s*$"),
 		start:   func() translator { return &opencodeStream{} },
@@ -28,7 +28,15 @@ func opencodeArgs(j Job) []string {
 		session = []string{"--title="}
 	}
 	return slices.Concat([]string{"run", "--format", "json"}, session,
-		option("--model", j.model()), option("--agent", j.Settings.Mode), j.allowAllOption("--auto"))
+		option("--model", j.model()), j.agentOption(), j.permissions(j.allowAllOption("--auto")))
+}
+
+// agentOption is the agent of opencode that was configured. One that is held to a mode is named with it.
+func (j Job) agentOption() []string {
+	if j.Mode == Read || j.Mode == Edit {
+		return nil
+	}
+	return option("--agent", j.Settings.Mode)
 }
 
 // opencodeStream translates `opencode run --format json`.

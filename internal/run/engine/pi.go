@@ -14,7 +14,7 @@ func pi() *Engine {
 		costs: true,
 		needs: append([]string{"PI_*"},
 			providerVariables...), label: "pi", title: "pi", Install: "npm install -g @mariozechner/pi-coding-agent",
-		args: piArgs, env: []string{"NO_COLOR=1", "CI=1"},
+		args: piArgs, permit: piPermit, env: []string{"NO_COLOR=1", "CI=1"},
 		line: func(token string) string {
 			if strings.ContainsAny(token, " \t") {
 				token = `"` + token + `"`
@@ -31,7 +31,7 @@ func pi() *Engine {
 // stream.
 func piArgs(j Job) []string {
 	return slices.Concat([]string{"--print", "--mode", "json"}, option("--provider", j.Settings.Mode),
-		option("--model", j.model()), j.sessionOption([]string{"--continue"}, "--session"))
+		option("--model", j.model()), j.sessionOption([]string{"--continue"}, "--session"), j.permissions())
 }
 
 // piStream translates `pi --print --mode json`.

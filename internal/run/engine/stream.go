@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
+	"strings"
 	"unicode/utf8"
 
 	"signalbox/internal/wire"
@@ -37,7 +39,12 @@ type Stream struct {
 	completed bool
 	// understood: a line was JSON, whatever it said.
 	understood bool
+	cause      Cause // why the run was ended, "" if it ends by itself
 	notes      int
+	skipped    int // lines that were no JSON
+	heard      int // lines that were
+	stalls     int
+	stalled    *Action // the warning that the CLI is silent, while it is
 	answer     []byte
 	usage      Usage
 	models     map[string]Tokens // what usage has of each model, "" for the model of the run
@@ -56,16 +63,40 @@ func (e *Engine) NewStream(j Job, emit func(Event)) *Stream {
 	}
 }
 
-// Line translates one line. What is no JSON object is skipped (RUN-11), and so is
-// everything after completed (RUN-15).
-func (s *Stream) Line(line []byte) {
+// Line translates one line, and reports false for one that should be JSON and is not: that is skipped (RUN-11), and for
+// the caller to tell of with Malformed. Everything after completed is ignored (RUN-15).
+func (s *Stream) Line(line []byte) (ok bool) {
 	if s.completed {
+		return true
+	}
+	v, ok := parse(line)
+	if ok {
+		s.understood = true
+		s.heard++
+		s.endStall()
+		s.to.line(s, v)
+		return true
+	}
+	line = bytes.TrimSpace(line)
+	// What a CLI says to people before its first event is no damage to the stream.
+	return len(line) == 0 || !s.understood && line[0] != '{'
+}
+
+const (
+	// maxMalformed is how many malformed lines of a run have a warning each, and maxQuoted how much of a line that shows.
+	maxMalformed = 20
+	maxQuoted    = 120
+)
+
+// Malformed warns of a line that was skipped because it is no JSON (RUN-11). A run of many such lines has a warning for
+// the first, and one that counts the others.
+func (s *Stream) Malformed(line []byte) {
+	if s.skipped++; s.completed || s.skipped > maxMalformed {
 		return
 	}
-	if v, ok := parse(line); ok {
-		s.understood = true
-		s.to.line(s, v)
-	}
+	text := strings.ToValidUTF8(string(line[:min(len(line), 4*maxQuoted)]), "\uFFFD")
+	s.emitWarning(fmt.Sprintf("%s wrote a line that is not JSON, which was left out: %s", s.engine.Name,
+		Excerpt([]string{first(strings.TrimSpace(text), maxQuoted)})))
 }
 
 // TooLong notes a line that was left out (RUN-13).
@@ -73,6 +104,35 @@ func (s *Stream) TooLong() {
 	if !s.completed {
 		s.emitWarning(fmt.Sprintf("%s wrote a line of more than %d MiB, which was left out", s.engine.Name, MaxLine>>20))
 	}
+}
+
+// Heard is how many lines of JSON there were: the signs of life of the CLI.
+func (s *Stream) Heard() int { return s.heard }
+
+// stallID begins the ids of warnings that a CLI is silent.
+const stallID = "signalbox.silent."
+
+// Stall warns that the CLI is silent, until it says something (RUN-51).
+func (s *Stream) Stall(text string) {
+	if s.completed || s.stalled != nil {
+		return
+	}
+	s.stalls++
+	s.stalled = &Action{ID: fmt.Sprint(stallID, s.stalls), Kind: Warning, Title: text, Detail: map[string]any{}}
+	s.emit(Event{Type: Acted, Engine: s.engine.Name, Action: s.stalled, Phase: Begun, Level: "warning"})
+}
+
+// endStall says that the CLI is silent no more.
+func (s *Stream) endStall() {
+	if a := s.stalled; a != nil {
+		s.stalled = nil
+		s.emitDone(a, true)
+	}
+}
+
+// IsStall reports whether an event says that the CLI has been silent for long.
+func (e Event) IsStall() bool {
+	return e.Action != nil && e.Phase == Begun && strings.HasPrefix(e.Action.ID, stallID)
 }
 
 // SetPID tells which process it is, for the meta of started.
@@ -232,6 +292,9 @@ func (s *Stream) complete(ok bool, problem string) {
 	if s.completed {
 		return // it was another session
 	}
+	if more := s.skipped - maxMalformed; more > 0 {
+		s.emitWarning(fmt.Sprintf("%s wrote %d more lines that are not JSON, which were left out", s.engine.Name, more))
+	}
 	s.completed = true
 	if len(s.answer) > maxAnswer {
 		s.answer = tail(s.answer)
@@ -240,11 +303,11 @@ func (s *Stream) complete(ok bool, problem string) {
 		problem = s.engine.Name + " run failed"
 	}
 	if ok {
-		problem = ""
+		problem, s.cause = "", ""
 	}
 	s.emit(Event{
 		Type: Completed, Engine: s.engine.Name, OK: &ok, Answer: string(s.answer), Resume: s.Session(), Error: problem,
-		Usage: s.usage.report(s.counted),
+		Usage: s.usage.report(s.counted), Cause: s.cause, Outcome: s.cause.Outcome(),
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -107,8 +108,20 @@ func TestVectorsThroughRealProcesses(t *testing.T) {
 			s.Job = c.Job()
 			s.Job.Settings.Command, s.Job.Dir = command, ""
 			l := run(t, s)
+			// The cases have no warnings of malformed lines: those are of the process, and not of the translation.
+			told := 0
+			l.events = slices.DeleteFunc(l.events, func(e engine.Event) bool {
+				malformed := strings.Contains(e.Message, "wrote a line that is not JSON")
+				if malformed {
+					told++
+				}
+				return malformed
+			})
 			if problem := c.Compare(l.events); problem != "" {
 				t.Errorf("%s\n%+v", problem, l.events)
+			}
+			if want := map[string]int{"030-malformed-lines-skipped": 3}[c.Name]; told != want {
+				t.Errorf("%d malformed lines were told, want %d", told, want)
 			}
 		})
 	}
@@ -147,7 +160,7 @@ func TestACLIThatAsksForALoginIsGivenUp(t *testing.T) {
 		"visit https://amp.example/login?authToken=secret\n"), Linger: time.Minute})
 	s.Limits.Start = 300 * time.Millisecond
 	e := run(t, s).last(t)
-	if *e.OK || !strings.Contains(e.Error, "Is it logged in?") ||
+	if *e.OK || e.Cause != engine.ByTime || !strings.Contains(e.Error, "Is it logged in?") ||
 		!strings.Contains(e.Error, "\nNo API key found. Starting") || strings.Contains(e.Error, "secret") {
 		t.Errorf("%q", e.Error)
 	}
@@ -175,10 +188,15 @@ func TestCancellingEndsTheGroupWithOneCompleted(t *testing.T) {
 		name, want string
 		cause      error
 		stubborn   bool
+		of         engine.Cause
 	}{
-		{"with a reason", "the day's budget is used up", process.StoppedError{Reason: "the day's budget is used up"}, false},
-		{"without", "the run was cancelled", nil, false},
-		{"a stubborn one", "the run was cancelled", nil, true},
+		{
+			"with a reason", "the day's budget is used up",
+			process.StoppedError{Reason: "the day's budget is used up", Cause: engine.ByBudget}, false, engine.ByBudget,
+		},
+		{"without", "the run was cancelled", nil, false, engine.ByPerson},
+		{"a stubborn one", "the run was cancelled", nil, true, engine.ByPerson},
+		{"a failure", "the session was taken", process.StoppedError{Reason: "the session was taken"}, false, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
@@ -188,8 +206,8 @@ func TestCancellingEndsTheGroupWithOneCompleted(t *testing.T) {
 			process.Run(ctx, spec(t,
 				runtest.CLI{Stdout: []byte(initLine), Linger: time.Minute, Stubborn: c.stubborn, Stderr: []string{"working"}}),
 				l.add)
-			if e := l.last(t); *e.OK || !strings.HasPrefix(e.Error, c.want+"\n") || e.Resume.Value != "T-same" {
-				t.Errorf("%q", e.Error)
+			if e := l.last(t); *e.OK || !strings.HasPrefix(e.Error, c.want+"\n") || e.Resume.Value != "T-same" || e.Cause != c.of {
+				t.Errorf("%q by %q", e.Error, e.Cause)
 			}
 		})
 	}
@@ -221,15 +239,15 @@ func TestABudgetStopsTheRunWhileItRuns(t *testing.T) {
 	spend := `{"type":"assistant","session_id":"T-same","message":{"content":[{"type":"tool_use","id":"a",` +
 		`"name":"Bash","input":{}}],"usage":{"input_tokens":600,"output_tokens":1}}}` + "\n"
 	s := spec(t, runtest.CLI{Stdout: []byte(initLine + spend + spend), Linger: time.Minute})
-	s.Stop = func(u engine.Usage) string {
+	s.Stop = func(u engine.Usage) (over process.StoppedError) {
 		if u.Budgeted() >= 1000 {
-			return "the budget of 1000 tokens is used up"
+			over = process.StoppedError{Reason: "the budget of 1000 tokens is used up", Cause: engine.ByBudget}
 		}
-		return ""
+		return over
 	}
 	l := run(t, s)
 	if e := l.last(t); *e.OK || !strings.HasPrefix(e.Error, "the budget of 1000 tokens is used up") ||
-		l.usage.Tokens.Input != 1200 {
+		l.usage.Tokens.Input != 1200 || e.Cause != engine.ByBudget {
 		t.Errorf("%q, %+v", e.Error, l.usage)
 	}
 }

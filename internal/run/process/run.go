@@ -17,13 +17,18 @@ import (
 // Limits bound what a run waits for.
 type Limits struct {
 	Start  time.Duration // until the CLI writes something that is JSON
+	Idle   time.Duration // from one line of JSON to the next; 0 is no limit
+	Total  time.Duration // all in all; 0 is no limit
 	Result time.Duration // until it leaves after its result
 	Term   time.Duration // until it leaves after SIGTERM
 }
 
 // DefaultLimits are right for CLIs that talk to a model over the internet.
 func DefaultLimits() Limits {
-	return Limits{Start: 90 * time.Second, Result: 2 * time.Second, Term: 10 * time.Second}
+	return Limits{
+		Start: 90 * time.Second, Idle: 30 * time.Minute, Total: 24 * time.Hour,
+		Result: 2 * time.Second, Term: 10 * time.Second,
+	}
 }
 
 // Spec says what to run.
@@ -38,14 +43,20 @@ type Spec struct {
 	// Lock takes the lock of a session and waits for it (RUN-27); nil takes none. It
 	// returns early when ctx ends.
 	Lock func(ctx context.Context, thread string) (release func(), err error)
-	// Stop is asked after each line why the run must not go on, "" if it may; nil lets it
+	// Stop is asked after each line why the run must not go on, the zero value if it may; nil lets it
 	// go on. Budgets are checked here, while the CLI is still running.
-	Stop func(engine.Usage) string
+	Stop func(engine.Usage) StoppedError
+	// Asking reports whether somebody is asked about what the CLI is about to do; nil is nobody. That time does not count
+	// for Idle and Total.
+	Asking func() bool
 }
 
 // StoppedError is the cause with which a run's context ends when somebody orders it to
-// stop: a person, a budget, the server. Other causes are failures.
-type StoppedError struct{ Reason string }
+// stop: a person, a budget, the server. One without a Cause is a failure.
+type StoppedError struct {
+	Reason string
+	Cause  engine.Cause
+}
 
 // Error is the reason.
 func (s StoppedError) Error() string { return s.Reason }
@@ -71,16 +82,21 @@ type run struct {
 	ctx    context.Context //nolint:containedctx // the run is this context: it ends when the run has to
 	stop   context.CancelCauseFunc
 
-	release   func()        // of the session's lock
-	locked    bool          // it was asked for, or is no longer needed
-	result    chan struct{} // closed when completed is out
-	markHeard func()        // says that the CLI has written JSON
-	heard     chan struct{}
+	release func()        // of the session's lock
+	locked  bool          // it was asked for, or is no longer needed
+	result  chan struct{} // closed when completed is out
 	// reads counts how often the reader has asked for a line and got one. It is odd while the reader waits, by
 	// which drain tells a reader that waits from one that is busy.
 	reads atomic.Int64
 
+	// translating is held while lines become events, which the reader does, and while watch warns of silence.
+	translating sync.Mutex
+	heardLines  atomic.Int64 // signs of life
+	warnings    sync.WaitGroup
+
 	mu     sync.Mutex
+	last   engine.Event // the last thing that it did
+	lastAt time.Time
 	stderr []string
 	said   []string // lines that are no JSON, before the first that is: perhaps a login prompt
 }
@@ -95,14 +111,15 @@ func Run(ctx context.Context, s Spec, emit func(engine.Event, engine.Usage)) {
 	s.Job.Resume = whole
 	r := &run{
 		Spec: s, emit: emit, ctx: ctx, stop: stop, release: func() {}, result: make(chan struct{}),
-		heard: make(chan struct{}),
 	}
-	r.markHeard = sync.OnceFunc(func() { close(r.heard) })
 	r.stream = s.Engine.NewStream(s.Job, r.handleEvent)
 	defer func() { r.release() }()
 	var exit engine.Exit
 	if err == nil {
 		exit, err = r.execute()
+	}
+	if stopped, ok := errors.AsType[StoppedError](err); ok {
+		exit.Cause = stopped.Cause
 	}
 	if err != nil {
 		exit.Reason = err.Error()
@@ -113,7 +130,11 @@ func Run(ctx context.Context, s Spec, emit func(engine.Event, engine.Usage)) {
 // handleEvent hands an event on. A new run takes the lock of its session before anybody is
 // told which one it is (RUN-27), so nobody can start a second run of it too early.
 func (r *run) handleEvent(e engine.Event) {
-	r.markHeard()
+	if e.Type == engine.Acted && e.Action.Kind != engine.Turn && !e.IsStall() {
+		r.mu.Lock()
+		r.last, r.lastAt = e, time.Now()
+		r.mu.Unlock()
+	}
 	if e.Type == engine.Started {
 		r.lockNew(e.Resume.Thread())
 	}
@@ -126,8 +147,8 @@ func (r *run) checkStop() {
 	if r.Stop == nil {
 		return
 	}
-	if reason := r.Stop(r.stream.Usage()); reason != "" {
-		r.stop(StoppedError{reason})
+	if stopped := r.Stop(r.stream.Usage()); stopped.Reason != "" {
+		r.stop(stopped)
 	}
 }
 
@@ -140,7 +161,7 @@ func (r *run) lockNew(thread string) {
 	r.locked = true
 	release, err := r.Lock(r.ctx, thread)
 	if err != nil {
-		r.stop(StoppedError{"the session is in use by another run: " + err.Error()})
+		r.stop(stopReason(context.Cause(r.ctx), fmt.Errorf("the session is in use by another run: %w", err)))
 		return
 	}
 	r.release = sync.OnceFunc(release)
@@ -153,7 +174,7 @@ func (r *run) execute() (engine.Exit, error) {
 		r.locked = true
 		release, err := r.Lock(r.ctx, r.Job.Resume.Thread())
 		if err != nil {
-			return engine.Exit{}, r.stopReason(err)
+			return engine.Exit{}, stopReason(err, err)
 		}
 		r.release = sync.OnceFunc(release)
 	}
@@ -166,41 +187,14 @@ func (r *run) execute() (engine.Exit, error) {
 	read := make(chan struct{})
 	go func() { defer close(read); r.read() }()
 	why := r.watch(c, read)
-	code := c.end(why != "", r.Limits)
+	code := c.end(why != nil, r.grace(why))
 	r.drain(c, read)
+	r.warnings.Wait()
 	// Finish may emit started now. The process is gone, so its session needs no lock.
 	r.locked = true
 	closeAll([]*os.File{c.stdout, c.stderr})
 	exit := engine.Exit{Code: code, Stderr: r.keptStderr()}
-	if why != "" {
-		return exit, errors.New(why)
-	}
-	return exit, nil
-}
-
-// watch waits until the run is over: its result is out, its process is gone, or it has
-// to end. In the last case it returns why.
-func (r *run) watch(c *child, read <-chan struct{}) (why string) {
-	start := time.NewTimer(r.Limits.Start)
-	defer start.Stop()
-	heard := r.heard
-	for {
-		select {
-		case <-r.result:
-			return ""
-		case <-read:
-			return ""
-		case <-c.gone:
-			return ""
-		case <-heard:
-			start.Stop()
-			heard = nil
-		case <-start.C:
-			return r.silenceReason()
-		case <-r.ctx.Done():
-			return r.stopReason(context.Cause(r.ctx)).Error()
-		}
-	}
+	return exit, why
 }
 
 // drain waits until everything that was written is read. By now nobody of the run is
@@ -230,32 +224,18 @@ func (r *run) drain(c *child, read <-chan struct{}) {
 // giveUp is how long nothing has to come from a pipe that nobody should have open.
 const giveUp = 500 * time.Millisecond
 
-// silenceReason is the message about a CLI that has written nothing we understand (RUN-20),
-// with what it wrote for people: usually a login prompt.
-func (r *run) silenceReason() string {
-	text := fmt.Sprintf("%s has written nothing that could be understood for %s. Is it logged in? Run "+
-		"%#q in a terminal and see what it asks for.", r.Engine.Name, r.Limits.Start, r.Engine.Command(r.Job))
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if said := engine.Excerpt(r.said); said != "" {
-		text += "\n" + said
-	}
-	return text
-}
-
-// stopReason is the error that says why the run was ended from outside.
-func (r *run) stopReason(err error) error {
-	var stopped StoppedError
-	if errors.As(err, &stopped) {
+// stopReason is the error that says why the run was ended from outside: by the cause of its context, or else otherwise.
+func stopReason(cause, otherwise error) error {
+	stopped, ok := errors.AsType[StoppedError](cause)
+	switch {
+	case ok:
 		return stopped
+	case errors.Is(cause, context.Canceled):
+		return StoppedError{"the run was cancelled", engine.ByPerson}
+	case errors.Is(cause, context.DeadlineExceeded):
+		return StoppedError{"the time limit of the run has passed", engine.ByTime}
 	}
-	if errors.Is(err, context.Canceled) {
-		return errors.New("the run was cancelled")
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return errors.New("the time limit of the run has passed")
-	}
-	return err
+	return otherwise
 }
 
 // maxSaid is how many lines that are no JSON are kept for the message about silence.
@@ -275,13 +255,14 @@ func (r *run) read() {
 		case r.stream.Completed():
 			continue
 		case tooLong:
+			r.translating.Lock()
 			r.stream.TooLong()
+			r.translating.Unlock()
 		default:
-			r.stream.Line(line)
-			r.checkStop()
+			r.translate(line)
 		}
 		if r.stream.Understood() {
-			r.markHeard()
+			r.heardLines.Store(int64(r.stream.Heard()))
 		} else {
 			r.remember(line)
 		}
@@ -289,6 +270,16 @@ func (r *run) read() {
 			close(r.result)
 		}
 	}
+}
+
+// translate makes a line into events.
+func (r *run) translate(line []byte) {
+	r.translating.Lock()
+	defer r.translating.Unlock()
+	if !r.stream.Line(line) {
+		r.stream.Malformed(line)
+	}
+	r.checkStop()
 }
 
 // remember keeps a line that is no JSON, in case no JSON follows.

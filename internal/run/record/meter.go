@@ -159,7 +159,7 @@ func (m *Meter) admit(ctx context.Context) (up upstream, err error) {
 	}
 	switch {
 	case o.Stop != "":
-		return up, process.StoppedError{Reason: o.Stop}
+		return up, process.StoppedError{Reason: o.Stop, Cause: o.Cause}
 	case o.Ended:
 		return up, process.StoppedError{Reason: "the server has completed the run"}
 	case o.Calls < m.answered:

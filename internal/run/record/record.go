@@ -244,12 +244,14 @@ func (r *Recorder) takeAnswer(report run.Report, o run.Orders, err error) bool {
 		r.sent += int64(len(report.Events))
 		r.queue = r.queue[len(report.Events):]
 		if o.Stop != "" {
-			r.stop(process.StoppedError{Reason: o.Stop})
+			r.stop(process.StoppedError{Reason: o.Stop, Cause: o.Cause})
 		}
 	case errors.As(err, &refused):
 		// RUN-37: nobody may do what is not recorded.
 		r.broken = refused
-		r.stop(process.StoppedError{Reason: "the run can no longer be recorded: " + refused.Message})
+		r.stop(process.StoppedError{
+			Reason: "the run can no longer be recorded: " + refused.Message, Cause: engine.ByPolicy,
+		})
 	default:
 		return false
 	}
@@ -278,7 +280,9 @@ func (r *Recorder) sendPulses(ctx context.Context) {
 		var refused *fault.Error
 		switch {
 		case errors.As(err, &refused):
-			r.stop(process.StoppedError{Reason: "the server no longer knows the run: " + refused.Message})
+			r.stop(process.StoppedError{
+				Reason: "the server no longer knows the run: " + refused.Message, Cause: engine.ByPolicy,
+			})
 			return
 		// The server completed the run because we went silent, unless the end is our own
 		// report's.
@@ -288,7 +292,7 @@ func (r *Recorder) sendPulses(ctx context.Context) {
 			}
 			return
 		case err == nil && o.Stop != "":
-			r.stop(process.StoppedError{Reason: o.Stop})
+			r.stop(process.StoppedError{Reason: o.Stop, Cause: o.Cause})
 			fallthrough
 		case err != nil || !o.Held:
 			r.checkHold(o, err)

@@ -167,7 +167,7 @@ func TestAnOrderToStopEndsTheRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-ctx.Done()
-	if !errors.Is(context.Cause(ctx), process.StoppedError{Reason: "enough"}) {
+	if !errors.Is(context.Cause(ctx), process.StoppedError{Reason: "enough", Cause: engine.ByPerson}) {
 		t.Errorf("%v", context.Cause(ctx))
 	}
 }

@@ -1,0 +1,288 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"signalbox/internal/run/engine"
+	"signalbox/internal/testbed"
+)
+
+// moded is a real CLI whose model the test speaks for, and the calls of its tools.
+type moded struct {
+	program, model string
+	shell          func(command string) turn
+	write          func(path string) turn
+	env            func(url string) []string
+	file           string // of its home, and what stands in it
+	text           func(url string) string
+	sandboxed      bool // its commands are confined, and run in every mode
+}
+
+func withInput(tool, name string, more ...string) func(string) turn {
+	return func(value string) turn {
+		input := map[string]any{name: value}
+		for i := 0; i < len(more); i += 2 {
+			input[more[i]] = more[i+1]
+		}
+		return turn{tool: tool, input: input}
+	}
+}
+
+// modedCLIs are all engines but amp, which needs an account.
+var modedCLIs = map[string]moded{
+	"claude": {
+		program: "signalbox-test-newest/claude", model: "claude-sonnet-4-5",
+		shell: withInput("Bash", "command", "description", "Does it"), write: withInput("Write", "file_path", "content", "words\n"),
+		env: func(url string) []string {
+			return []string{"ANTHROPIC_BASE_URL=" + url, "ANTHROPIC_API_KEY=sk-ant-none", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1"}
+		},
+	},
+	"codex": {
+		program: "codex", model: "gpt-5.4", sandboxed: true,
+		shell: withInput("exec_command", "cmd"),
+		write: func(path string) turn {
+			return turn{tool: "exec_command", input: map[string]any{"cmd": "echo words >'" + path + "'"}}
+		},
+		env:  func(string) []string { return []string{"OPENAI_API_KEY=sk-none"} },
+		file: ".codex/config.toml", text: func(url string) string {
+			return "model_provider = \"stand-in\"\n[model_providers.stand-in]\nname = \"Stand-in\"\nbase_url = \"" + url +
+				"/v1\"\nenv_key = \"OPENAI_API_KEY\"\nwire_api = \"responses\"\n"
+		},
+	},
+	"gemini": {
+		program: "gemini", model: "gemini-2.5-flash",
+		shell: withInput("run_shell_command", "command"), write: withInput("write_file", "file_path", "content", "words\n"),
+		env: func(url string) []string {
+			return []string{"GOOGLE_GEMINI_BASE_URL=" + url, "GEMINI_API_KEY=none", "GEMINI_CLI_NO_RELAUNCH=true"}
+		},
+		file: ".gemini/settings.json", text: func(string) string {
+			return `{"security": {"auth": {"selectedType": "gemini-api-key"}}}`
+		},
+	},
+	"opencode": {
+		program: "opencode", model: "anthropic/claude-sonnet-4-5",
+		shell: withInput("bash", "command", "description", "Does it"), write: withInput("write", "filePath", "content", "words\n"),
+		env:  func(string) []string { return []string{"OPENCODE_DISABLE_MODELS_FETCH=true"} },
+		file: ".config/opencode/opencode.json", text: func(url string) string {
+			return `{"autoupdate": false, "permission": {"bash": "allow", "edit": "allow"}, "provider": {"anthropic": {"options": ` +
+				`{"baseURL": "` + url + `/v1", "apiKey": "none"}}}}`
+		},
+	},
+	"pi": {
+		program: "pi", model: "claude-sonnet-4-5",
+		shell: withInput("bash", "command"), write: withInput("write", "path", "content", "words\n"),
+		env:  func(string) []string { return []string{"ANTHROPIC_API_KEY=none", "PI_OFFLINE=1"} },
+		file: ".pi/agent/models.json", text: func(url string) string {
+			return `{"providers": {"anthropic": {"baseUrl": "` + url + `"}}}`
+		},
+	},
+}
+
+// at is the CLI with a home of its own, and how a run of it is started.
+func (c moded) at(t *testing.T, name, dir string) (m *meteredModel, start func(work string, args ...string) *exec.Cmd) {
+	t.Helper()
+	home := t.TempDir()
+	m = startMetered(t, 1)
+	m.hours = false
+	if c.text != nil {
+		file := filepath.Join(home, c.file)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		testbed.Write(t, file, c.text(m.url))
+	}
+	return m, func(work string, args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(testbed.Context(t), binary,
+			append([]string{"run", name, "--data", dir, "--cwd", work, "--model", c.model}, args...)...)
+		cmd.Env = append(append(cleanEnv(), "HOME="+home, "NO_PROXY=*"), c.env(m.url)...)
+		return cmd
+	}
+}
+
+// TestAModeMeansTheSameForEveryRealCLI: what it allows is done, what it does not allow is not, whatever settings of the
+// person say, and the run says and records which mode it has.
+func TestAModeMeansTheSameForEveryRealCLI(t *testing.T) {
+	t.Parallel()
+	for name, c := range modedCLIs {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			configure(t, dir, fmt.Sprintf("runs: {%s: {command: %s}}\n", name, npmProgram(t, c.program)))
+			p := up(t, dir)
+			m, start := c.at(t, name, dir)
+			for _, attempt := range []struct {
+				mode, what string
+				done       bool
+			}{
+				{"read", "write", false}, {"read", "shell", false}, {"", "write", true}, {"edit", "outside", false},
+				{"edit", "linked", false}, {"edit", "shell", false}, {"full", "shell", true},
+			} {
+				work, outside := t.TempDir(), t.TempDir()
+				if err := os.Symlink(outside, filepath.Join(work, "link")); err != nil {
+					t.Fatal(err)
+				}
+				file := filepath.Join(work, "page")
+				switch attempt.what {
+				case "outside":
+					file = filepath.Join(outside, "page")
+				case "linked":
+					file = filepath.Join(work, "link", "page")
+				}
+				say := c.write(file)
+				if attempt.what == "shell" {
+					if c.sandboxed { // what it may not do is to leave the folder
+						file = filepath.Join(outside, "page")
+					}
+					say = c.shell("touch '" + file + "'")
+				}
+				m.mu.Lock()
+				m.shell = say
+				m.mu.Unlock()
+				args := []string{"--", "go on"}
+				if attempt.mode != "" {
+					args = append([]string{"--mode", attempt.mode}, args...)
+				}
+				cmd := start(work, args...)
+				if name == "claude" && attempt.mode == "full" {
+					cmd.Env = append(cmd.Env, "IS_SANDBOX=1") // this may be root
+				}
+				out, err := cmd.CombinedOutput()
+				if err != nil {
+					t.Errorf("%v: %v\n%s", attempt, err, out)
+				}
+				if _, err := os.Stat(file); (err == nil) != attempt.done {
+					t.Errorf("%+v: done is %v\n%s", attempt, err == nil, out)
+				}
+				want := engine.Mode(attempt.mode)
+				if attempt.mode == "" {
+					want = engine.Edit
+				}
+				if said := fmt.Sprintf("%s · mode %s: %s", name, want, want.Meaning()); !strings.Contains(string(out), said) {
+					t.Errorf("%+v: it does not say %q\n%s", attempt, said, out)
+				}
+				var runs struct{ Runs []struct{ Mode string } }
+				p.get("/runs?limit=1", &runs)
+				if len(runs.Runs) != 1 || runs.Runs[0].Mode != string(want) {
+					t.Errorf("%+v: recorded is %+v", attempt, runs)
+				}
+			}
+		})
+	}
+}
+
+// TestSupervisedRealCLIsAskSignalbox before each tool call: what a rule or a person refuses is not done, what a person
+// approves is, and without the server nothing is. What the folder brings along is not run.
+func TestSupervisedRealCLIsAskSignalbox(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"codex", "gemini", "opencode", "pi"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, dir := modedCLIs[name], t.TempDir()
+			configure(t, dir, fmt.Sprintf("runs: {%s: {command: %s}}\n", name, npmProgram(t, c.program)))
+			p := up(t, dir)
+			mustRun(t, dir, "policy", "apply", writeFile(t, hookPolicy))
+			m, start := c.at(t, name, dir)
+			for _, attempt := range []struct {
+				file, decision string
+				done           bool
+			}{
+				{"plain", "", true}, {"forbidden", "", false}, {"deployed", "approve", true}, {"deployed", "reject", false},
+				{"dead", "kill", false},
+			} {
+				work := t.TempDir()
+				bringAlong(t, work)
+				m.mu.Lock()
+				m.shell = c.shell("touch '" + filepath.Join(work, attempt.file) + "'")
+				m.mu.Unlock()
+				cmd := start(work, "--mode", "supervised", "--", "go on")
+				out := &testbed.Buffer{}
+				cmd.Stdout, cmd.Stderr = out, out
+				if attempt.decision == "kill" {
+					// The first call of the model comes after the start; the server is gone when the tool is called.
+					m.before = p.kill
+				}
+				if err := cmd.Start(); err != nil {
+					t.Fatal(err)
+				}
+				if attempt.decision == "approve" || attempt.decision == "reject" {
+					id := p.pending(t)
+					if status, text, err := p.call(http.MethodPost, "/ops/gates/"+id+"/"+attempt.decision, `{"note":"I looked."}`); err != nil ||
+						status != http.StatusOK {
+						t.Fatal(status, text, err)
+					}
+				}
+				err := cmd.Wait()
+				if _, missing := os.Stat(filepath.Join(work, attempt.file)); (missing == nil) != attempt.done {
+					t.Errorf("%+v: done is %v (%v)\n%s", attempt, missing == nil, err, out)
+				}
+				if attempt.done && err != nil {
+					t.Errorf("%+v: %v\n%s", attempt, err, out)
+				}
+				if _, err := os.Stat(filepath.Join(work, "owned")); err == nil {
+					t.Errorf("%+v: what the folder brings along was run", attempt)
+				}
+			}
+		})
+	}
+}
+
+// bringAlong makes a folder bring hooks and plugins along that nobody has reviewed.
+func bringAlong(t *testing.T, work string) {
+	t.Helper()
+	owned := "touch '" + filepath.Join(work, "owned") + "'"
+	plugin := "import { execSync } from 'node:child_process';\nexecSync(\"" + owned + "\");\n"
+	for file, text := range map[string]string{
+		".codex/hooks.json": fmt.Sprintf(`{"hooks":{"PreToolUse":[{"hooks":[{"type":"command","command":%q}]}]}}`, owned),
+		".codex/config.toml": fmt.Sprintf("[[hooks.PreToolUse]]\n[[hooks.PreToolUse.hooks]]\ntype = \"command\"\ncommand = %q\n",
+			owned),
+		".opencode/plugin/own.js": plugin + "export const Own = async () => ({});\n",
+		".pi/extensions/own.js":   plugin + "export default function () {}\n",
+		".gemini/settings.json":   `{"hooksConfig":{"enabled":false},"hooks":{}}`,
+	} {
+		file = filepath.Join(work, file)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		testbed.Write(t, file, text)
+	}
+}
+
+// TestARunIsRefusedBeforeItStartsIfItsCLICannotBeHeldToItsMode, and nothing is recorded.
+func TestARunIsRefusedBeforeItStartsIfItsCLICannotBeHeldToItsMode(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	p := up(t, dir)
+	for _, c := range []struct {
+		engine, mode string
+		env          []string
+		code         int
+		says         string
+	}{
+		{"claude", "whatever", nil, 2, "read, edit, full or supervised"},
+		{"opencode", "read", []string{"OPENCODE_CONFIG_CONTENT={}"}, 1, "OPENCODE_CONFIG_CONTENT has a configuration already"},
+		{"gemini", "supervised", []string{"GEMINI_CLI_SYSTEM_SETTINGS_PATH=/x"}, 1, "settings for gemini of its own"},
+	} {
+		cmd := exec.CommandContext(t.Context(), binary, "run", c.engine, "--data", dir, "--mode", c.mode, "--", "go")
+		cmd.Env = append(cleanEnv(), c.env...)
+		out, _ := cmd.CombinedOutput()
+		if cmd.ProcessState.ExitCode() != c.code || !strings.Contains(string(out), c.says) {
+			t.Errorf("%+v: %d %s", c, cmd.ProcessState.ExitCode(), out)
+		}
+	}
+	if os.Geteuid() == 0 {
+		if code, out := run(t, dir, "run", "claude", "--mode", "full", "--", "go"); code != 1 || !strings.Contains(out, "root") {
+			t.Errorf("%d %s", code, out)
+		}
+	}
+	var runs struct{ Runs []any }
+	p.get("/runs", &runs)
+	if len(runs.Runs) != 0 {
+		t.Errorf("%d runs were recorded", len(runs.Runs))
+	}
+}
