@@ -241,6 +241,14 @@ func (a *Agent) RotateKey() {
 	a.Private = fresh
 }
 
+// Demand is the body with which the agent demands signatures from itself, signed with a key.
+func (a *Agent) Demand(key ed25519.PrivateKey) string {
+	at := a.Now().Unix()
+	proof := ed25519.Sign(key, fmt.Appendf(nil, "amp-require-signature\n%s\n%d", a.Address, at))
+	return fmt.Sprintf(`{"require_signature":true,"proof":%q,"proof_timestamp":%d}`,
+		base64.StdEncoding.EncodeToString(proof), at)
+}
+
 // SignText signs a message whose payload is canonical already, by hand.
 func SignText(key ed25519.PrivateKey, from, to, subject, payload string) string {
 	sum := sha256.Sum256([]byte(payload))
