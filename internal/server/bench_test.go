@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -88,6 +89,8 @@ func startBench(b *testing.B, address string, before ...func(*testing.B, *server
 	for _, fn := range before {
 		fn(b, config)
 	}
+	heap := server.Heap() // as `signalbox up` has it
+	b.Cleanup(func() { runtime.KeepAlive(heap) })
 	s := servertest.Run(b, config)
 	return (&benchServer{url: s.URL, token: s.Token(), stop: s.Stop}).withAgent(b)
 }
