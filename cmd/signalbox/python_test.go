@@ -108,6 +108,89 @@ func TestThePythonOfTheSpecificationRunsAsItStands(t *testing.T) {
 		"From: alice@default.signalbox.local\nSubject: with a file\nMessage: see the file\n")
 }
 
+// TestTheCallsOfTheSpecificationWorkAsItShowsThem: registering with --provider http://…, what a message in the queue says
+// about its end, and acknowledging many at once and one by one.
+func TestTheCallsOfTheSpecificationWorkAsItShowsThem(t *testing.T) {
+	t.Parallel()
+	with := python(t)
+	p := up(t, t.TempDir())
+	// In a folder that knows no server: the flag alone says where.
+	elsewhere, dir := t.TempDir(), filepath.Join(t.TempDir(), "my-agent")
+	mail := func(args ...string) string {
+		t.Helper()
+		return mustRun(t, elsewhere, append([]string{"mail", "--dir", dir}, args...)...)
+	}
+	code, out := run(t, elsewhere, "mail", "--dir", dir, "register", "--name", "my-agent", "--provider",
+		"http://127.0.0.1:1")
+	if code == 0 || !strings.Contains(out, "127.0.0.1:1 cannot be reached") {
+		t.Errorf("with a provider that is not there: exit code %d\n%s", code, out)
+	}
+	if out := mail("register", "--name", "my-agent", "--provider", p.url); !strings.Contains(out,
+		"my-agent@default.signalbox.local") {
+		t.Errorf("it does not tell the address:\n%s", out)
+	}
+	me := &mailer{t, p, "my-agent", dir, with}
+	alice := newMailer(t, p, "alice", with)
+	var sent []string
+	for _, subject := range []string{"one", "two", "three", "four", "five"} {
+		alice.mail("send", "my-agent", subject, "a message")
+	}
+	var page struct {
+		Count, Remaining int
+		Messages         []struct {
+			ID    string
+			Stays float64
+		}
+	}
+	me.python(&page, "pending")
+	if page.Count != 5 || page.Remaining != 0 || len(page.Messages) != 5 {
+		t.Fatalf("%+v", page)
+	}
+	const week = 7 * 24 * 3600
+	for _, m := range page.Messages {
+		// Its end is reckoned before it is in the queue, a moment earlier.
+		if m.Stays > week || m.Stays < week-60 {
+			t.Errorf("%s stays for %.0f seconds, and the specification shows %d", m.ID, m.Stays, week)
+		}
+		sent = append(sent, m.ID)
+	}
+	type answer struct {
+		Status       int
+		Acknowledged any
+		AlreadyAcked bool `json:"already_acked"`
+	}
+	acked := func(want answer, args ...string) {
+		t.Helper()
+		var got answer
+		me.python(&got, args...)
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%v: %s", args, d)
+		}
+	}
+	acked(answer{200, 3.0, false}, "ack", sent[0], sent[1], sent[2])
+	acked(answer{200, 1.0, false}, "ack", sent[0], sent[3], "msg_1_none") // what is gone is no error
+	acked(answer{200, true, false}, "delete", sent[4])
+	acked(answer{200, true, true}, "delete", sent[4])
+	if me.python(&page, "pending"); page.Count != 0 {
+		t.Errorf("still there: %+v", page)
+	}
+	// What the client has fetched it reads and deletes, as the commands of the specification do.
+	alice.mail("send", "my-agent", "six", "to be read")
+	mail("fetch")
+	var inbox struct{ Messages []struct{ ID string } }
+	if err := json.Unmarshal([]byte(mail("inbox", "--json")), &inbox); err != nil || len(inbox.Messages) != 1 {
+		t.Fatalf("%v %+v", err, inbox)
+	}
+	id := inbox.Messages[0].ID
+	if out := mail("read", id); !strings.Contains(out, "to be read") {
+		t.Error(out)
+	}
+	mail("rm", id)
+	if code, out := run(t, elsewhere, "mail", "--dir", dir, "read", id); code == 0 {
+		t.Errorf("a deleted message is read:\n%s", out)
+	}
+}
+
 // polls runs the loop until it has taken everything, and ends it.
 func (m *mailer) polls(t *testing.T, texts ...string) {
 	t.Helper()

@@ -31,9 +31,7 @@ The first start creates everything it needs in the data folder.`,
 			return err
 		}
 		config.HookIntact = hook.Intact
-		// The heap of a server is small, and the collector would run twenty times a second under load: it waits until the
-		// heap has doubled. Bytes that nobody touches take no memory and count as heap.
-		defer runtime.KeepAlive(make([]byte, 128<<20))
+		defer runtime.KeepAlive(server.Heap())
 		s, err := server.New(c.Context(), config, server.Logger(config, a.Err.Exactly()))
 		if err != nil {
 			return err

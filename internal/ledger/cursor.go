@@ -34,6 +34,17 @@ const (
 func (l *Ledger) Consume(ctx context.Context, name string, wanted func(kind string) bool,
 	fn func(ctx context.Context, entries []Entry) error,
 ) error {
+	return l.ConsumeTogether(ctx, name, wanted, func(ctx context.Context, entries []Entry, _ func(*store.Tx) error) error {
+		return fn(ctx, entries)
+	})
+}
+
+// ConsumeTogether is Consume for what keeps an index in the database: fn may move the cursor on in the transaction
+// that has its own writes, which spares a second one, and makes it do every entry once, also after a crash. If fn
+// returns nil and has not moved it, it is moved as Consume does.
+func (l *Ledger) ConsumeTogether(ctx context.Context, name string, wanted func(kind string) bool,
+	fn func(ctx context.Context, entries []Entry, move func(tx *store.Tx) error) error,
+) error {
 	c := &cursor{l: l, name: name, holder: rand.Text(), lease: leaseTime}
 	defer c.release(ctx)
 	for ctx.Err() == nil {
@@ -129,7 +140,7 @@ func (c *cursor) renew(ctx context.Context) (held bool, err error) {
 // handle passes a page to fn and moves the cursor behind it. fn sees the wanted entries only;
 // the cursor passes over the others, and is then stored at most once a second.
 func (c *cursor) handle(ctx context.Context, entries []Entry, wanted func(string) bool,
-	fn func(context.Context, []Entry) error,
+	fn func(context.Context, []Entry, func(*store.Tx) error) error,
 ) error {
 	last := entries[len(entries)-1].Seq
 	var due []Entry
@@ -146,8 +157,18 @@ func (c *cursor) handle(ctx context.Context, entries []Entry, wanted func(string
 	}
 	bounded, cancel := context.WithTimeout(ctx, handleTime)
 	defer cancel()
-	if err := fn(bounded, due); err != nil {
+	moved := false
+	err := fn(bounded, due, func(tx *store.Tx) error {
+		_, err := c.set(tx, moveCursor, last)
+		moved = err == nil
+		return ifLost(err)
+	})
+	if err != nil {
 		return err
+	}
+	if moved {
+		c.seq, c.saved = last, time.Now()
+		return nil
 	}
 	// What is done is recorded even when the server is stopping.
 	saving, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
@@ -155,14 +176,21 @@ func (c *cursor) handle(ctx context.Context, entries []Entry, wanted func(string
 	return c.move(saving, last)
 }
 
+const moveCursor = "UPDATE ledger_cursor SET seq = $3 WHERE name = $1 AND holder = $2 RETURNING seq"
+
 // move stores how far the holder has come.
 func (c *cursor) move(ctx context.Context, seq int64) error {
-	_, err := c.update(ctx, "UPDATE ledger_cursor SET seq = $3 WHERE name = $1 AND holder = $2 RETURNING seq", seq)
+	if _, err := c.update(ctx, moveCursor, seq); err != nil {
+		return ifLost(err)
+	}
+	c.seq, c.saved = seq, time.Now()
+	return nil
+}
+
+// ifLost is the error of moving a cursor, in words if no row of this holder was there to be moved.
+func ifLost(err error) error {
 	if errors.Is(err, sql.ErrNoRows) {
 		return errors.New("another process has taken the cursor over")
-	}
-	if err == nil {
-		c.seq, c.saved = seq, time.Now()
 	}
 	return err
 }
@@ -196,9 +224,19 @@ func (c *cursor) release(ctx context.Context) {
 // update runs one statement on the cursor's row. Cursors are positions in the
 // ledger, not state that follows from it, so they are not recorded in it.
 func (c *cursor) update(ctx context.Context, query string, args ...any) (seq int64, err error) {
-	err = c.l.db.Bookkeep(ctx, "ledger_tree", func(tx *store.Tx) error {
-		return tx.QueryRow(query, append([]any{c.name, c.holder}, args...), &seq)
+	err = c.l.db.Bookkeep(ctx, CursorLock, func(tx *store.Tx) (err error) {
+		seq, err = c.set(tx, query, args...)
+		return err
 	})
+	return seq, err
+}
+
+// CursorLock is the lock of transactions that move cursors, which no sender of entries takes.
+const CursorLock = "ledger_tree"
+
+// set is update in a transaction.
+func (c *cursor) set(tx *store.Tx, query string, args ...any) (seq int64, err error) {
+	err = tx.QueryRow(query, append([]any{c.name, c.holder}, args...), &seq)
 	return seq, err
 }
 

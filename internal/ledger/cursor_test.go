@@ -2,11 +2,13 @@ package ledger_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
 
 	"signalbox/internal/ledger"
+	"signalbox/internal/store"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/testbed"
 )
@@ -154,6 +156,80 @@ func TestWhatIsNotWantedIsPassedOver(t *testing.T) {
 		if len(seen) != 2 || seen[0] != 2 || seen[1] != 6 {
 			t.Errorf("it was handed %v", seen)
 		}
+	})
+}
+
+// What is written beside a cursor is there if and only if the cursor has moved: after a failure, and when another process
+// has taken the cursor over in the meantime.
+func TestACursorMovesTogetherWithWhatIsWritten(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := several(t, address, 1)[0]
+		indexed := store.Migrations{
+			Package: "index", Steps: []string{"CREATE TABLE indexed (seq {bigint} PRIMARY KEY) {strict};"},
+		}
+		if err := n.db.Migrate(t.Context(), append(migrations(), indexed)...); err != nil {
+			t.Fatal(err)
+		}
+		want := func(when string, at, rows int64) {
+			t.Helper()
+			var found int64
+			if err := n.db.QueryRow(t.Context(), "SELECT count(*) FROM indexed", nil, &found); err != nil {
+				t.Fatal(err)
+			}
+			if is, err := n.Cursor(t.Context(), "index"); err != nil || is != at || found != rows {
+				t.Errorf("%s: the cursor is at %d with %d rows, want %d and %d: %v", when, is, found, at, rows, err)
+			}
+		}
+		for i := range 5 {
+			write(t, n, fmt.Sprint(i))
+		}
+		ctx, stop := context.WithCancel(testbed.Context(t))
+		defer stop()
+		calls := 0
+		fn := func(ctx context.Context, entries []ledger.Entry, move func(*store.Tx) error) error {
+			calls++
+			tx, err := n.db.Begin(ctx, ledger.CursorLock)
+			if err != nil {
+				return err
+			}
+			defer tx.Rollback()
+			for _, e := range entries {
+				tx.Exec("INSERT INTO indexed (seq) VALUES ($1)", e.Seq)
+			}
+			moved := move(tx)
+			switch calls {
+			case 1:
+				return errors.New("not yet")
+			case 3:
+				if moved == nil {
+					t.Error("a cursor that another process has was moved")
+				}
+				stop()
+				return moved
+			}
+			if moved != nil {
+				return moved
+			}
+			if _, err := tx.Commit(false); err != nil {
+				return err
+			}
+			want("once it is committed", 5, 5)
+			if err := n.db.Bookkeep(ctx, ledger.CursorLock, func(tx *store.Tx) error {
+				tx.Exec("UPDATE ledger_cursor SET holder = 'another process'")
+				return nil
+			}); err != nil {
+				return err
+			}
+			write(t, n, "one more")
+			return nil
+		}
+		if err := n.ConsumeTogether(ctx, "index", everything, fn); err != nil {
+			t.Error(err)
+		}
+		if calls != 3 {
+			t.Errorf("%d calls", calls)
+		}
+		want("at the end", 5, 5)
 	})
 }
 

@@ -82,9 +82,9 @@ func (m *Meta) errand(sender roster.Identity) errand.Message {
 // routed is the body of message.routed. The payload is last and is spliced in byte for byte
 // (encode): it is never decoded and written again, or signatures would break (MSG-32).
 type routed struct {
-	Meta     Meta             `json:"meta"`
-	Decision *rulebook.Record `json:"decision"`
-	Payload  wire.Raw         `json:"payload,omitzero"` // see encode
+	Meta     Meta            `json:"meta"`
+	Decision *rulebook.Plain `json:"decision"`         // without its event, see readDecision
+	Payload  wire.Raw        `json:"payload,omitzero"` // see encode
 
 	text string // payload.message, while this process has it in memory
 }

@@ -17,6 +17,7 @@ import (
 	"signalbox/internal/mail/errand"
 	"signalbox/internal/mail/federation"
 	"signalbox/internal/roster"
+	"signalbox/internal/rulebook"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
@@ -315,5 +316,6 @@ func (m *Mail) handOnReleased(tx *ledger.Tx, seq int64) error {
 		return err
 	}
 	sender := roster.Identity{ID: b.Meta.Sender, Workspace: e.Workspace}
-	return errand.Released(context.Background(), &m.core, tx, b.Meta.errand(sender), b.Decision)
+	return errand.Released(context.Background(), &m.core, tx, b.Meta.errand(sender),
+		(*rulebook.Record)(b.Decision))
 }

@@ -61,7 +61,7 @@ func (l *letter) encode(record rulebook.Record) (ledger.Body, error) {
 	b := &routed{Meta: l.meta, text: l.Text}
 	if record.Then != "" { // a Notice is not decided upon
 		record.Event = nil // readDecision makes it again from the message
-		b.Decision = &record
+		b.Decision = (*rulebook.Plain)(&record)
 	}
 	text, err := wire.Marshal(b)
 	if err != nil {

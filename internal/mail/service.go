@@ -141,7 +141,7 @@ func (m *Mail) Run(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { m.follow(ctx); return nil })
 	g.Go(func() error { m.recordPushes(ctx); return nil })
-	g.Go(func() error { return m.core.Ledger.Consume(ctx, "mail.words", hasWords, m.indexWords) })
+	g.Go(func() error { return m.core.Ledger.ConsumeTogether(ctx, "mail.words", hasWords, m.indexWords) })
 	g.Go(func() error { return m.core.Ledger.Hold(ctx, "mail.sweep", m.sweep) })
 	g.Go(func() error { return m.Homes.Run(ctx) })
 	return g.Wait()

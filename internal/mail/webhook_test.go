@@ -9,6 +9,7 @@ import (
 
 	"signalbox/internal/mail"
 	"signalbox/internal/mail/mailtest"
+	"signalbox/internal/store/storetest"
 	"signalbox/internal/testbed"
 )
 
@@ -39,6 +40,28 @@ func TestAWebhookThatAnswersHoldsNoSender(t *testing.T) {
 		carol := n.Register("carol", "acme")
 		if sent := alice.Send(carol.Address, "to another", "m"); sent.Status != mail.Queued || sent.Note != "" {
 			t.Errorf("%+v", sent)
+		}
+	})
+}
+
+// No clock ends the wait, neither that of the sender nor the outbox's: every step is woken by the one before it.
+func TestAFailureReachesTheSenderWithoutAClock(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := mailtest.StartUnpolled(t, address, func(o *mail.Options) { o.WebhookWait = time.Hour })
+		alice := n.Register("alice", "acme")
+		gone := newReceiver(t, 200)
+		gone.Close()
+		for name, hook := range map[string]struct{ url, note string }{
+			"refuses": {newReceiver(t, 403).URL, "status 403"}, "fails": {newReceiver(t, 503).URL, "status 503"},
+			"gone": {gone.URL, "the call failed"},
+		} {
+			to := n.Register(name, "acme")
+			calledAt(to, hook.url)
+			wantNote(t, alice.Send(to.Address, name, "m"), hook.note)
+			if len(to.Inbox()) != 1 {
+				t.Errorf("%s: the message does not wait", name)
+			}
 		}
 	})
 }

@@ -13,20 +13,17 @@ import (
 )
 
 // Words are indexed in steps: a transaction for each message would cost as much as sending it.
-// A step is short enough for the ledger to have all of its entries in memory.
-const (
-	wordsEvery = 75 * time.Millisecond
-	wordsStep  = 200
-)
+// What comes in so short a time the ledger still has in memory.
+const wordsEvery = 75 * time.Millisecond
 
 // hasWords selects the entries that findWords follows.
 func hasWords(kind string) bool { return kind == kindRouted || kind == kindErased }
 
 // indexWords indexes messages by the words of subject and text, and by their agents, and removes
-// the words of erased ones. It follows the ledger, so that no sender waits for it. It may get the
-// same entries twice.
-func (m *Mail) indexWords(ctx context.Context, entries []ledger.Entry) error {
-	if len(entries) < wordsStep {
+// the words of erased ones. It follows the ledger, so that no sender waits for it, and moves its cursor on in the
+// same transaction.
+func (m *Mail) indexWords(ctx context.Context, entries []ledger.Entry, move func(*store.Tx) error) error {
+	if len(entries) < ledger.Page {
 		defer clock.Pause(ctx, wordsEvery) // let some messages gather for the next step
 	}
 	// An erased message has no words; message.erased, which comes later, removes those it had.
@@ -35,12 +32,12 @@ func (m *Mail) indexWords(ctx context.Context, entries []ledger.Entry) error {
 		return nil
 	}
 	// The lock is one that no sender takes: indexing must not hold up the write path.
-	tx, err := m.core.DB.Begin(ctx, "ledger_tree")
+	tx, err := m.core.DB.Begin(ctx, ledger.CursorLock)
 	if err != nil {
 		return err
 	}
 	defer tx.Rollback()
-	// After a crash the same entries come again.
+	// Nothing, but for entries that a version before 0.2 has indexed without moving its cursor on.
 	m.core.DB.DropWords(tx, "mail_words", ours[0].Seq, ours[len(ours)-1].Seq)
 	var parties []party
 	for i := range ours {
@@ -51,6 +48,9 @@ func (m *Mail) indexWords(ctx context.Context, entries []ledger.Entry) error {
 		parties = append(parties, more...)
 	}
 	addParties(tx, parties)
+	if err := move(tx); err != nil {
+		return err
+	}
 	_, err = tx.Commit(false)
 	return err
 }

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -86,6 +87,8 @@ func startBench(b *testing.B, address string, before ...func(*testing.B, *server
 	for _, fn := range before {
 		fn(b, config)
 	}
+	heap := server.Heap() // as `signalbox up` has it
+	b.Cleanup(func() { runtime.KeepAlive(heap) })
 	s := servertest.Run(b, config)
 	return (&benchServer{url: s.URL, token: s.Token(), stop: s.Stop}).withAgent(b)
 }

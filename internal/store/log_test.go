@@ -36,7 +36,7 @@ func TestTheLogIsCopiedBesideTheWrites(t *testing.T) {
 		return info.Size()
 	}
 	next := 0
-	write := func() { // 12 MB, three times what is gathered
+	write := func() { // 12 MB, more than what is gathered
 		for range 36 {
 			tx, err := db.Begin(t.Context(), "thing")
 			if err != nil {

@@ -48,9 +48,10 @@ type lite struct {
 }
 
 // copyEvery is how many values are written before the WAL is copied into the database file,
-// a few MB. If copying cannot keep up, the writer does it itself, at ownCopy pages.
+// some ten MB: a page that is written again before that is copied once, and each time writers wait for two syncs.
+// If copying cannot keep up, the writer does it itself, at ownCopy pages.
 const (
-	copyEvery = 12_000
+	copyEvery = 30_000
 	ownCopy   = "wal_autocheckpoint(16000)"
 )
 

@@ -2,7 +2,6 @@ package directory_test
 
 import (
 	"crypto/ed25519"
-	"encoding/base64"
 	"fmt"
 	"strings"
 	"testing"
@@ -15,14 +14,6 @@ import (
 // plain is a message without a signature.
 func plain(to, message string) string {
 	return fmt.Sprintf(`{"to":%q,"subject":"s","payload":{"type":"request","message":%q}}`, to, message)
-}
-
-// demand is the body with which an agent demands signatures from itself, signed with a key.
-func demand(a *mailtest.Agent, key ed25519.PrivateKey) string {
-	at := a.Now().Unix()
-	proof := ed25519.Sign(key, fmt.Appendf(nil, "amp-require-signature\n%s\n%d", a.Address, at))
-	return fmt.Sprintf(`{"require_signature":true,"proof":%q,"proof_timestamp":%d}`,
-		base64.StdEncoding.EncodeToString(proof), at)
 }
 
 func TestAStolenKeyAloneCannotSendAsAnAgentThatDemandsSignatures(t *testing.T) {
@@ -55,12 +46,12 @@ func TestAStolenKeyAloneCannotSendAsAnAgentThatDemandsSignatures(t *testing.T) {
 		const me = "PATCH /v1/agents/me"
 		before := head(n)
 		change(403, alice.APIKey, me, `{"require_signature":true}`)
-		change(403, alice.APIKey, me, demand(alice, stranger))
+		change(403, alice.APIKey, me, alice.Demand(stranger))
 		change(400, alice.APIKey, me, `{"require_signature":"yes"}`)
 		if head(n) != before {
 			t.Error("a refused demand has changed something")
 		}
-		change(200, alice.APIKey, me, demand(alice, alice.Private))
+		change(200, alice.APIKey, me, alice.Demand(alice.Private))
 		change(403, alice.APIKey, me, `{"require_signature":false}`)
 		change(403, alice.APIKey, me, `{"require_signature":null}`)
 		change(200, alice.APIKey, me, `{"alias":"Alice","metadata":null,"capabilities":null,"communication_policy":null}`)

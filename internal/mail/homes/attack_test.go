@@ -12,12 +12,15 @@ import (
 	"net/http"
 	"strconv"
 	"testing"
+	"time"
 
 	"signalbox/internal/mail"
 	"signalbox/internal/mail/amp"
 	"signalbox/internal/mail/mailtest"
+	"signalbox/internal/mail/once"
 	"signalbox/internal/roster"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 )
 
 // hostile is a host that has the secrets of a mesh and keeps to none of its rules.
@@ -60,7 +63,14 @@ func (h hostile) sends(to *mailtest.Node, i int, id, from, recipient, text strin
 	int, string,
 ) {
 	h.t.Helper()
-	payload := fmt.Sprintf(`{"message":%q,"type":"request"}`, text)
+	return h.sendsPayload(to, i, id, from, recipient, fmt.Sprintf(`{"message":%q,"type":"request"}`, text), key, more)
+}
+
+// sendsPayload is sends with a payload that is canonical as it stands.
+func (h hostile) sendsPayload(to *mailtest.Node, i int, id, from, recipient, payload string, key ed25519.PrivateKey,
+	more string,
+) (int, string) {
+	h.t.Helper()
 	body := fmt.Appendf(nil, `{"to":%q,"from":%q,"subject":"Hi","payload":%s,"signature":%q,"_forwarded":{`+
 		`"original_from":%q,"original_to":%q,"forwarded_by":%q%s}}`, recipient, from, payload,
 		mailtest.SignText(key, from, recipient, "Hi", payload), from, recipient, h.name, more)
@@ -140,6 +150,68 @@ func TestAHostileHostIsNotBelieved(t *testing.T) {
 		if sent := carol.Send(alice.Address, "Re", "for alice"); sent.RemoteHost != "host-a" || len(alice.Inbox()) != 1 {
 			t.Errorf("%+v", sent)
 		}
+		a.WantClean()
+		c.WantClean()
+	})
+}
+
+// TestASignedMessageOfTheMeshIsDeliveredOnce: host-b repeats the mail of its own agent, which it has with its signature.
+// One with a nonce is good once for ever, another for as long as a message may wait; and what came over the mesh cannot
+// be repeated by a third host.
+func TestASignedMessageOfTheMeshIsDeliveredOnce(t *testing.T) {
+	eachMesh(t, 3, func(t *testing.T, m *mailtest.Mesh) {
+		a, c := m.Start(0), m.Start(2)
+		b := hostile{t, m.Name(1), func(to int) string { return m.Secret(1, to) }}
+		alice, carol := a.Register("alice", "acme"), c.Register("carol", "acme")
+		zoe, key := "zoe@acme.signalbox.local", newKey()
+		b.claims(a, 0, zoe, key)
+		const (
+			plain  = `{"message":"again and again","type":"request"}`
+			single = `{"message":"once","nonce":"5f0c","type":"request"}`
+			other  = `{"message":"once","nonce":"5f0d","type":"request"}`
+		)
+		tries := 0
+		sends := func(what, payload, word string) {
+			t.Helper()
+			tries++ // each time under an id of its own
+			_, got := b.sendsPayload(c, 2, fmt.Sprintf("msg_%d_z", tries), zoe, carol.Address, payload, key, "")
+			if got != word {
+				t.Errorf("%s: %q, want %q", what, got, word)
+			}
+		}
+		sends("with a nonce", single, "")
+		sends("the same", single, "duplicate_message")
+		sends("the same text with another nonce", other, "")
+		sends("without one", plain, "")
+		sends("the same", plain, "duplicate_message")
+		// Of copies that come at once one is delivered.
+		testbed.AtOnce(8, func(n int) {
+			b.sendsPayload(c, 2, fmt.Sprintf("msg_99_%d", n), zoe, carol.Address, `{"message":"at once","nonce":"5f0e","type":"request"}`,
+				key, "")
+		})
+		if got := len(carol.Inbox()); got != 4 {
+			t.Errorf("%d messages were delivered, want 4", got)
+		}
+
+		// An honest agent's own copy is refused at home, and the copy that its recipient has by every other host.
+		payload := `{"message":"to carol","nonce":"5f0f","type":"request"}`
+		signature := mailtest.SignText(alice.Private, alice.Address, carol.Address, "Hi", payload)
+		letter := fmt.Sprintf(`{"to":%q,"subject":"Hi","payload":%s,"signature":%q}`, carol.Address, payload, signature)
+		a.Want(200, alice.APIKey, "PATCH /v1/agents/me", alice.Demand(alice.Private), nil)
+		a.Want(200, alice.APIKey, "POST /v1/route", letter, nil)
+		a.Want(409, alice.APIKey, "POST /v1/route", letter, nil)
+		if _, word := b.sendsPayload(c, 2, "msg_98_a", alice.Address, carol.Address, payload, alice.Private, ""); word == "" {
+			t.Error("host-b has repeated a message of host-a's agent")
+		}
+		if got := len(carol.Inbox()); got != 5 {
+			t.Errorf("%d messages were delivered, want 5", got)
+		}
+
+		a.Move(once.Window + time.Hour)
+		c.Move(once.Window + time.Hour)
+		sends("a week later, with a nonce", single, "duplicate_message")
+		sends("a week later, without one", plain, "")
+		sends("the same once more", plain, "duplicate_message")
 		a.WantClean()
 		c.WantClean()
 	})

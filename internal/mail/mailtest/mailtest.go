@@ -57,17 +57,26 @@ func Start(t testing.TB, address string, options ...func(*mail.Options)) *Node {
 // Two nodes with different domains are two providers; with the same domain and other databases, two hosts.
 func StartLimited(t testing.TB, address string, perAgent *int64, options ...func(*mail.Options)) *Node {
 	t.Helper()
-	return start(t, address, "", perAgent, options...)
+	return start(t, address, "", perAgent, nil, options...)
+}
+
+// StartUnpolled is Start for a node whose outbox never looks for deliveries by itself: it makes those that it is told of.
+func StartUnpolled(t testing.TB, address string, options ...func(*mail.Options)) *Node {
+	t.Helper()
+	none := int64(0)
+	return start(t, address, "", &none, func(o *deliver.Options) { o.Poll = time.Hour }, options...)
 }
 
 // StartAt is Start for a node that serves at a host and port which others know before it is there.
 func StartAt(t testing.TB, address, at string, options ...func(*mail.Options)) *Node {
 	t.Helper()
 	none := int64(0)
-	return start(t, address, at, &none, options...)
+	return start(t, address, at, &none, nil, options...)
 }
 
-func start(t testing.TB, address, at string, perAgent *int64, options ...func(*mail.Options)) *Node {
+func start(
+	t testing.TB, address, at string, perAgent *int64, outbox func(*deliver.Options), options ...func(*mail.Options),
+) *Node {
 	t.Helper()
 	o := mail.Options{
 		Domains: amp.Domains{Own: "signalbox.local", Aliases: []string{"aimaestro.local"}}, Registration: directory.Open,
@@ -95,6 +104,9 @@ func start(t testing.TB, address, at string, perAgent *int64, options ...func(*m
 		Outbox: func(d *deliver.Options) {
 			// Failed calls are repeated within milliseconds.
 			d.Timeout, d.Lease, d.Pauses = 10*time.Second, 20*time.Second, []time.Duration{time.Millisecond}
+			if outbox != nil {
+				outbox(d)
+			}
 		},
 	})}
 	blobs, err := blob.Open(n.Blobs)
@@ -227,6 +239,14 @@ func (a *Agent) RotateKey() {
 	})
 	a.Want(200, a.APIKey, "POST /v1/auth/rotate-keys", string(text), nil)
 	a.Private = fresh
+}
+
+// Demand is the body with which the agent demands signatures from itself, signed with a key.
+func (a *Agent) Demand(key ed25519.PrivateKey) string {
+	at := a.Now().Unix()
+	proof := ed25519.Sign(key, fmt.Appendf(nil, "amp-require-signature\n%s\n%d", a.Address, at))
+	return fmt.Sprintf(`{"require_signature":true,"proof":%q,"proof_timestamp":%d}`,
+		base64.StdEncoding.EncodeToString(proof), at)
 }
 
 // SignText signs a message whose payload is canonical already, by hand.

@@ -1,10 +1,13 @@
 """Runs the snippets of the specification as they stand. What they leave to the reader is
 filled in: the key, the endpoint, and the modules that one of them forgets to import.
 
-    drive.py FOLDER ENDPOINT send TO FILE | sign TO | check FOLDER_FOR_FILES | poll
+    drive.py FOLDER ENDPOINT send TO FILE | sign TO | check FOLDER_FOR_FILES | poll | pending | ack ID... | delete ID
+
+The last three are the calls that the specification shows as text, without Python of its own.
 """
 import base64
 import copy
+import datetime
 import hashlib
 import json
 import os
@@ -59,11 +62,38 @@ def check(dest):
     return out
 
 
+def pending():
+    """What waits: the ids, and for how many seconds each message stays in the queue."""
+    def moment(text):
+        return datetime.datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ")
+
+    page = requests.get(endpoint + "/messages/pending?limit=10", headers=headers).json()
+    return {"count": page["count"], "remaining": page["remaining"], "messages": [{
+        "id": m["id"], "stays": (moment(m["expires_at"]) - moment(m["queued_at"])).total_seconds(),
+    } for m in page["messages"]]}
+
+
+def ack(ids):
+    answer = requests.post(endpoint + "/messages/pending/ack", headers=headers, json={"ids": ids})
+    return {"status": answer.status_code, **answer.json()}
+
+
+def delete(one):
+    answer = requests.delete(endpoint + "/messages/pending/" + one, headers=headers)
+    return {"status": answer.status_code, **answer.json()}
+
+
 if command == "send":
     print(json.dumps(snippet("attach.py")["send_with_attachment"](rest[0], "with a file", "see the file", rest[1])))
 elif command == "sign":
     print(json.dumps(sign_and_send(rest[0])))
 elif command == "check":
     print(json.dumps(check(rest[0])))
+elif command == "pending":
+    print(json.dumps(pending()))
+elif command == "ack":
+    print(json.dumps(ack(rest)))
+elif command == "delete":
+    print(json.dumps(delete(rest[0])))
 elif command == "poll":
     snippet("poll.py")  # it does not end
