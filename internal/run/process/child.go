@@ -37,6 +37,9 @@ func (r *run) start() (*child, error) {
 	cmd.Dir = r.Job.Dir
 	cmd.Env = append(append(r.environment(), r.Engine.Env()...), r.Env...)
 	cmd.Env = append(cmd.Env, RunVariable+"="+r.ID)
+	if r.Job.Dir != "" { // opencode goes by it, and ours is that of the person's shell
+		cmd.Env = append(cmd.Env, "PWD="+r.Job.Dir)
+	}
 	c := &child{cmd: cmd, id: r.ID, gone: make(chan struct{}), stderrDone: make(chan struct{})}
 	var theirs []*os.File
 	defer func() { closeAll(theirs) }()
