@@ -173,7 +173,7 @@ func newWorld(t *testing.T, data string) *world {
 			t.Fatal(err)
 		}
 	}
-	w.p = up(t, here)
+	w.p = upIn(t, here, []string{"SIGNALBOX_RUNS_FOLDERS=" + filepath.Join(w.dir, "repo")})
 	w.values = w.find()
 	return w
 }

@@ -147,6 +147,32 @@ func TestARunGoesOnWhenTheServerIsKilled(t *testing.T) {
 }
 
 // TestCancellingARunOfTheServerEndsItsProcess from another process.
+// TestARunOfTheServerHasTheConfigurationOfTheServer, also if that is named by a relative path, and another one than
+// that of a run before.
+func TestARunOfTheServerHasTheConfigurationOfTheServer(t *testing.T) {
+	t.Parallel()
+	data, folder := configured(t, runtest.CLI{Stdout: []byte(runInit + strings.Replace(runResult, "done", "the folder's", 1))})
+	for _, name := range []string{"one", "two"} {
+		cli := runtest.CLI{Stdout: []byte(runInit + strings.Replace(runResult, "done", name, 1))}
+		text := fmt.Sprintf("runs:\n  folders: [%s]\n  amp: {command: %s}\n", folder, cli.Write(t))
+		here, err := os.Getwd()
+		if err != nil {
+			t.Fatal(err)
+		}
+		file, err := filepath.Rel(here, writeFile(t, text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := up(t, data, "--config", file)
+		answer := ""
+		p.follow(p.launch(folder, false), 0, func(e event) bool { answer += e.Event.Answer; return false })
+		if answer != name {
+			t.Errorf("the run of %s answered %q", name, answer)
+		}
+		p.kill()
+	}
+}
+
 func TestCancellingARunOfTheServerEndsItsProcess(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
 	data, folder := configured(t, runtest.CLI{Stdout: []byte(runInit), Linger: time.Minute, Log: log})

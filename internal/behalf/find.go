@@ -20,6 +20,8 @@ type Query struct {
 	Claimed bool
 	// Handoff selects the decisions that were made under a handoff, or under one below it; User is "" then.
 	Handoff string
+	// Work selects what else was done under the handoff, too, such as the gates of these decisions and calls of models.
+	Work bool
 }
 
 // List is a page of the entries that the caller may see, as others are shown them.
@@ -44,6 +46,9 @@ func (x *Index) Entries(ctx context.Context, q Query) ([]ledger.Entry, error) {
 		return nil, nil
 	}
 	who := []string{q.Handoff}
+	if q.Work {
+		who = append(who, workPrefix+q.Handoff)
+	}
 	if q.Handoff == "" {
 		var err error
 		if who, err = x.Keys(ctx, q.Workspace, q.User, q.Claimed); err != nil {

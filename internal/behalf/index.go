@@ -32,6 +32,9 @@ INSERT INTO behalf_cursor (id, seq) VALUES (1, 0);
 // claimedPrefix stands before what was only claimed. No id has a colon.
 const claimedPrefix = "claimed:"
 
+// workPrefix stands before the id of a handoff under which something was done that holds no decision.
+const workPrefix = "work:"
+
 // ofKey is for whom the entries under a key of the index are; ok is false for a key that is no user's.
 func ofKey(key string) (of Of, ok bool) {
 	if claimed, is := strings.CutPrefix(key, claimedPrefix); is {
@@ -113,6 +116,9 @@ func rows(e *ledger.Entry) (all []row) {
 	}
 	for _, handoffID := range Under(e) {
 		all = append(all, row{handoffID, e.Seq})
+	}
+	if handoffID := done(e); handoffID != "" {
+		all = append(all, row{workPrefix + handoffID, e.Seq})
 	}
 	return all
 }

@@ -132,3 +132,18 @@ func Under(e *ledger.Entry) (handoffs []string) {
 	}
 	return handoffs
 }
+
+// done is the handoff under which something was done, as the body of an entry says that holds no decision (Of.Handoff).
+func done(e *ledger.Entry) string {
+	if !bytes.Contains(e.Body, []byte(`"handoff":"`)) {
+		return ""
+	}
+	var b struct {
+		Handoff wire.Raw `json:"handoff"`
+	}
+	if wire.UnmarshalPart(e.Body, &b) != nil {
+		return ""
+	}
+	handoff, _ := wire.Text(b.Handoff)
+	return handoff
+}

@@ -118,6 +118,9 @@ func printGate(w output.Printer, g gate.Gate) {
 	}
 	if run := g.Origin.Run; run != "" {
 		line("run", run+" (signalbox runs show "+run+")")
+		if g.Prompt != "" {
+			line("prompt", g.Prompt)
+		}
 	}
 	// Not part of what is approved; Field keeps lines in their column, where no other name stands.
 	for _, part := range g.Context {

@@ -199,3 +199,14 @@ func (o *Outbox) Resend(ctx context.Context, by roster.Identity, id string) (Sum
 	o.Wake()
 	return s, err
 }
+
+// ByReference is the id of the newest delivery to a target that its receiver knows by the reference, "" if there is
+// none.
+func (o *Outbox) ByReference(ctx context.Context, target, reference string) (id string, err error) {
+	err = o.db.QueryRow(ctx, "SELECT id FROM delivery WHERE target = $1 AND reference = $2 ORDER BY id DESC LIMIT 1",
+		[]any{target, reference}, &id)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", nil
+	}
+	return id, err
+}

@@ -1,10 +1,12 @@
 package gate
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 
 	"signalbox/internal/id"
+	"signalbox/internal/ledger"
 	"signalbox/internal/secret"
 )
 
@@ -46,6 +48,18 @@ func ends(text string) string {
 	head = strings.ToValidUTF8(head[:min(len(head), keptHead)], "")
 	tail = strings.ToValidUTF8(tail[max(0, len(tail)-(maxContext-keptHead)):], "")
 	return fmt.Sprintf("%s\n[… %d bytes left out …]\n%s", head, max(0, size-len(head)-len(tail)), tail)
+}
+
+// AskedAt is the run that asks at a gate, for the entry that opens it, and "" for any other.
+func AskedAt(e *ledger.Entry) string {
+	if e.Kind != "gate.opened" || !bytes.Contains(e.Body, []byte(`"run":"run_`)) {
+		return ""
+	}
+	o, err := ledger.Read[Opening](e)
+	if err != nil {
+		return "" // whoever shows the gate says what is wrong
+	}
+	return o.Origin.Run
 }
 
 // AskedBy is Origin.Run for what an agent calls its run: an id of a run of ours, or "". Agents of other

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"log/slog"
@@ -140,6 +141,7 @@ type Gate struct {
 	Note           string     `json:"note,omitempty"`
 	Modified       wire.Raw   `json:"modified,omitzero"`
 	Trace          string     `json:"trace,omitempty"`
+	Prompt         string     `json:"prompt,omitempty"`   // of the run that asks; only where one gate is shown
 	Receipts       []Receipt  `json:"receipts,omitempty"` // what became of the action; only where one gate is shown
 	Unused         *Unused    `json:"unused,omitempty"`   // the approval, if nobody has taken it; only there, too
 	// Presence is Passkey if a vote has to be signed: as the rule says, and where one gate is shown, also
@@ -204,6 +206,7 @@ type Gates struct {
 	onResolved   map[string]func(*ledger.Tx, Gate) error
 	readApproval map[string]ReadApproval
 	base         string // where people reach the server; see LinkTo
+	prompt       func(ctx context.Context, workspace, run string) string
 
 	waiters *ledger.Waiters // for the resolution of a gate, by its id
 }
@@ -228,6 +231,9 @@ func New(db *store.DB, l *ledger.Ledger, r *roster.Roster, log *slog.Logger) *Ga
 func (g *Gates) OnResolved(protocol string, fn func(tx *ledger.Tx, resolved Gate) error) {
 	g.onResolved[protocol] = fn
 }
+
+// PromptOf says how the prompt of a run is found, by which people know what a gate belongs to. Call it before Run.
+func (g *Gates) PromptOf(fn func(ctx context.Context, workspace, run string) string) { g.prompt = fn }
 
 // LinkTo says at which address people reach the server, for errors that send them to a page of it. Call
 // it before Run.

@@ -77,7 +77,33 @@ func addVotes(gates []Gate, query store.Query) error {
 // Get reads one gate, with its votes and how it was decided, from its entries. A decision that only stands in a
 // table is none: the gate is then refused with state_mismatch, whatever the table says.
 func (g *Gates) Get(ctx context.Context, gateID string) (Gate, error) {
-	return readGate(g.ledger.Prover(ctx), gateID)
+	found, err := readGate(g.ledger.Prover(ctx), gateID)
+	if run := found.Origin.Run; err == nil && run != "" && g.prompt != nil {
+		found.Prompt = Title(g.prompt(ctx, found.Workspace, run))
+	}
+	return found, err
+}
+
+// Awaited are the gates that a run waits for, as its agents say, the oldest first.
+func (g *Gates) Awaited(ctx context.Context, workspace, run string) (all []Gate, err error) {
+	p := g.ledger.Prover(ctx)
+	ids, err := waitingFor(p.Query, workspace, run)
+	for _, id := range ids {
+		found, err := readGate(p, id)
+		if err != nil {
+			return nil, err
+		}
+		if found.Status == Pending && found.Origin.Run == run && found.Workspace == workspace {
+			all = append(all, found)
+		}
+	}
+	return all, err
+}
+
+// waitingFor are the ids of the gates that wait and name a run.
+func waitingFor(query store.Query, workspace, run string) ([]string, error) {
+	return store.All(query, store.Text, "SELECT e.subject FROM gate_waiting w JOIN "+ledger.EntryTable+
+		" ON e.seq = w.opened_seq WHERE w.workspace = $1 AND w.run = $2 ORDER BY w.opened_seq", workspace, run)
 }
 
 // load reads a gate inside a transaction.

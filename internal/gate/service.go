@@ -227,8 +227,7 @@ func (g *Gates) Settle(tx *ledger.Tx, gateID string, status Status, actor, note 
 // Withdraw ends the gates that a run waits for, in the transaction that ends the run: nobody would take
 // their approval.
 func (g *Gates) Withdraw(tx *ledger.Tx, workspace, run string) error {
-	ids, err := store.All(tx.Query, store.Text, "SELECT e.subject FROM gate_waiting w JOIN "+ledger.EntryTable+
-		" ON e.seq = w.opened_seq WHERE w.workspace = $1 AND w.run = $2", workspace, run)
+	ids, err := waitingFor(tx.Query, workspace, run)
 	for _, id := range ids {
 		found, err := load(tx, id)
 		if err == nil {

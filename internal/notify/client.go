@@ -19,10 +19,15 @@ const (
 // NewClient makes the HTTP client for the services of channels. Their addresses come from the
 // configuration and from nobody else, so private ones are allowed. A redirect is not followed,
 // because it would take the token elsewhere, and answers are cut off.
-func NewClient() *http.Client {
+func NewClient() *http.Client { return newClient(maxAnswer) }
+
+// NewFileClient is NewClient for files of at most so many bytes.
+func NewFileClient(most int64) *http.Client { return newClient(most) }
+
+func newClient(most int64) *http.Client {
 	return &http.Client{
 		Timeout: callTime,
-		Transport: bounded{&http.Transport{
+		Transport: bounded{most: most, Transport: &http.Transport{
 			Proxy:                  http.ProxyFromEnvironment,
 			TLSHandshakeTimeout:    10 * time.Second,
 			IdleConnTimeout:        30 * time.Second,
@@ -34,8 +39,12 @@ func NewClient() *http.Client {
 	}
 }
 
-// bounded cuts answers off after maxAnswer bytes.
-type bounded struct{ *http.Transport }
+// bounded cuts answers off after so many bytes.
+type bounded struct {
+	*http.Transport
+
+	most int64
+}
 
 func (b bounded) RoundTrip(req *http.Request) (*http.Response, error) {
 	res, err := b.Transport.RoundTrip(req)
@@ -43,7 +52,7 @@ func (b bounded) RoundTrip(req *http.Request) (*http.Response, error) {
 		res.Body = struct {
 			io.Reader
 			io.Closer
-		}{io.LimitReader(res.Body, maxAnswer), res.Body}
+		}{io.LimitReader(res.Body, b.most), res.Body}
 	}
 	return res, err
 }

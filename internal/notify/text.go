@@ -159,6 +159,9 @@ func (m *Message) parts() (lines []Line, missing string) {
 	add("Facts", strings.Join(facts, "\n"))
 	add("Agent", fmt.Sprintf("%s in %s/%s", g.Agent, g.Workspace, g.Project))
 	add("Came from", strings.TrimSuffix(g.Origin.Protocol+" "+g.Origin.Reference+", run "+g.Origin.Run, ", run "))
+	if g.Prompt != "" {
+		add("Prompt of the run", g.Prompt)
+	}
 	add("Risk", g.Risk)
 	if g.Status == gate.Pending {
 		for _, v := range g.Votes {

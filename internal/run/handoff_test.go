@@ -7,12 +7,17 @@ import (
 
 	"signalbox/internal/behalf"
 	"signalbox/internal/fault"
+	"signalbox/internal/gate"
+	"signalbox/internal/gate/gatetest"
 	"signalbox/internal/handoff"
+	"signalbox/internal/ledger"
+	"signalbox/internal/ledger/ledgertest"
 	"signalbox/internal/policy"
 	"signalbox/internal/protocol/protocoltest"
 	"signalbox/internal/roster"
 	"signalbox/internal/run"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 	"signalbox/internal/wire"
 )
 
@@ -119,6 +124,58 @@ func TestARunHandsItsWorkOnToItsHooks(t *testing.T) {
 			}
 		}
 		n.WantClean()
+	})
+}
+
+// TestTheTraceOfARunHasWhatWasDoneUnderIt, and nothing that only says so.
+func TestTheTraceOfARunHasWhatWasDoneUnderIt(t *testing.T) {
+	eachHanding(t, func(t *testing.T, n *handing) {
+		r, alone := n.open(run.Request{Agent: "local", User: "alice"}), n.open(run.Request{Agent: "local"})
+		decide := func(token, claimed string) int64 {
+			d := n.Book.Decide(t.Context(), n.local, policy.Event{
+				Point: policy.OnAction, Tool: "send", Session: "s", Run: claimed, Claim: policy.Claim{Token: token},
+			})
+			var seq int64
+			n.must(n.Ledger.Write(t.Context(), func(tx *ledger.Tx) error {
+				seq = tx.Append(d.Entry(n.local, "send", "session:s"))
+				return nil
+			}))
+			return seq
+		}
+		under, other := decide(r.Handoff.Token, ""), decide(alone.Handoff.Token, "")
+		claims := decide("", r.ID)
+		gated := gatetest.Open(&ledgertest.Node{T: t, Ledger: n.Ledger}, "default", gate.Opening{
+			Agent: n.local.ID, AgentName: "local", Requester: n.local.Actor(), Of: behalf.Of{Handoff: r.Handoff.ID},
+			Origin: gate.Origin{Protocol: "harness", Run: r.ID},
+		})
+		_, err := n.runs.Report(t.Context(), n.operator, r.ID, run.Report{From: 1, Events: entries(1, started)})
+		n.must(err)
+		has := func() (seqs map[int64]bool, kinds string) {
+			page, err := n.runs.Trace(t.Context(), r.ID, 0, 100)
+			n.must(err)
+			seqs = map[int64]bool{}
+			for _, e := range page.Entries {
+				if e.Kind == "gate.opened" && e.Subject != gated {
+					t.Errorf("the gate %s is not of the run", e.Subject)
+				}
+				seqs[e.Seq], kinds = true, kinds+e.Kind+" "
+			}
+			return seqs, kinds
+		}
+		testbed.Until(t, "the index", func() bool {
+			seqs, kinds := has()
+			return seqs[under] && strings.Contains(kinds, "gate.opened")
+		})
+		seqs, kinds := has()
+		if seqs[other] || seqs[claims] || !strings.HasPrefix(kinds, "run.opened ") || !strings.HasSuffix(kinds, "run.started ") {
+			t.Errorf("%v %s", seqs, kinds)
+		}
+		if page, err := n.runs.Trace(t.Context(), r.ID, under-1, 1); err != nil || len(page.Entries) != 1 || page.Next != under {
+			t.Errorf("%v %+v", err, page)
+		}
+		if _, err := n.runs.Trace(wire.WithScope(t.Context(), "elsewhere"), r.ID, 0, 10); !fault.Is(err, fault.NotFound) {
+			t.Errorf("%v", err)
+		}
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"signalbox/internal/behalf"
+	"signalbox/internal/ledger"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
@@ -42,6 +43,14 @@ func (s *Runs) Routes() []wire.Route {
 		{
 			Method: "GET", Path: "/runs/{id}", Summary: "Show a run", Auth: wire.Viewer, Answer: Run{},
 			Handle: wire.Answer(http.StatusOK, s.get),
+		},
+		{
+			Method: "GET", Path: "/runs/{id}/trace",
+			Summary: "Read what belongs to a run, in order: its entries, and what was decided and done under it in every protocol",
+			Auth:    wire.Viewer, Query: []wire.Param{
+				{Name: "after", Meaning: "only entries with a greater sequence number", Number: true},
+				{Name: "limit", Meaning: "how many at the most, 1 to 1000; 100 when absent", Number: true},
+			}, Answer: ledger.EntryPage{}, Handle: wire.Answer(http.StatusOK, s.trace),
 		},
 		{
 			Method: "POST", Path: "/runs/{id}/events",
@@ -89,7 +98,13 @@ func (s *Runs) list(r *http.Request, p wire.Paging) (Page, error) {
 }
 
 // get answers GET /runs/{id}.
-func (s *Runs) get(r *http.Request) (Run, error) { return s.Get(r.Context(), r.PathValue("id")) }
+func (s *Runs) get(r *http.Request) (Run, error) {
+	found, err := s.Get(r.Context(), r.PathValue("id"))
+	if err == nil {
+		found.Awaited, err = s.awaited(r.Context(), found)
+	}
+	return found, err
+}
 
 // report answers POST /runs/{id}/events.
 func (s *Runs) report(r *http.Request, in Report) (Orders, error) {

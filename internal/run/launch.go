@@ -12,34 +12,22 @@ import (
 	"signalbox/internal/run/engine"
 )
 
-// checkLaunch checks a run that the server is to start: where it may work, and how much it
-// may use (RUN-39). It returns the folder with links resolved, which is the one that
-// was checked: a link that changes later leads nowhere else.
-func (s *Runs) checkLaunch(b opened) (opened, error) {
-	if len(s.Folders) == 0 || s.Supervise == nil {
+// checkLaunch checks where a run may work that the server is to start (RUN-39). It returns the folder with links
+// resolved, which is the one that was checked: a link that changes later leads nowhere else.
+func (s *Runs) checkLaunch(b opened, more []string) (opened, error) {
+	folders := slices.Concat(s.Folders, more)
+	if len(folders) == 0 || s.Supervise == nil {
 		return b, fault.New(fault.Forbidden,
 			"This server starts no runs. Name the folders that runs may work in with "+
 				"`signalbox config set runs.folders /srv/repo`.").About("dir")
 	}
-	dir, err := filepath.EvalSymlinks(b.Dir)
-	if b.Dir == "" || err != nil {
-		return b, fault.New(fault.InvalidPayload, "dir should be an existing folder, such as %s.",
-			s.Folders[0]).About("dir")
-	}
-	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-		return b, fault.New(fault.InvalidPayload, "dir should be an existing folder, such as %s.",
-			s.Folders[0]).About("dir")
-	}
-	within := false
-	for _, folder := range s.Folders {
-		if allowed, err := filepath.EvalSymlinks(folder); err == nil &&
-			(dir == allowed || strings.HasPrefix(dir, strings.TrimSuffix(allowed, "/")+"/")) {
-			within = true
-		}
+	dir, within := Inside(b.Dir, folders)
+	if info, err := os.Stat(dir); b.Dir == "" || err != nil || !info.IsDir() {
+		return b, fault.New(fault.InvalidPayload, "dir should be an existing folder, such as %s.", folders[0]).About("dir")
 	}
 	if !within {
 		return b, fault.New(fault.Forbidden, "Runs may not work in %.200q. runs.folders says where they may: %s.", b.Dir,
-			strings.Join(s.Folders, ", ")).About("dir")
+			strings.Join(folders, ", ")).About("dir")
 	}
 	e, err := engine.Find(b.Engine)
 	if err != nil {
@@ -53,17 +41,23 @@ func (s *Runs) checkLaunch(b opened) (opened, error) {
 	if err := e.May(b.Mode, true); err != nil {
 		return b, err
 	}
-	switch boundless := e.Late() != "" && e.Meter() == nil; { // checkBudget refuses it one
-	case boundless && s.Daily == (Budget{}):
-		return b, fault.New(fault.InvalidRequest, "%s cannot be held to a budget, so this server starts it only while a day has one: "+
-			"`signalbox config set runs.daily_usd 20`, or runs.daily_tokens.", e.Name).About("budget")
-	case !boundless && b.Budget.within(s.Budget) == (Budget{}):
-		return b, fault.New(fault.InvalidPayload,
-			`Say how much the run may use, such as {"budget":{"usd":2}} or {"budget":{"tokens":500000}}.`).
-			About("budget")
-	}
 	b.Dir = dir
 	return b, nil
+}
+
+// Inside resolves the links of a path, and reports whether it is one of the folders, or inside of one.
+func Inside(path string, folders []string) (real string, within bool) {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil || path == "" {
+		return path, false
+	}
+	for _, folder := range folders {
+		if allowed, err := filepath.EvalSymlinks(folder); err == nil &&
+			(real == allowed || strings.HasPrefix(real, strings.TrimSuffix(allowed, "/")+"/")) {
+			within = true
+		}
+	}
+	return real, within
 }
 
 // Detached starts a program that outlives this process: in a session of its own, with

@@ -202,7 +202,12 @@ func TestBudgetsThatNobodyCanKeepAreRefused(t *testing.T) {
 		{"gemini", run.Request{Engine: "gemini", Budget: tokens, Recorded: true}, "gemini cannot be held to a budget"},
 		{"gemini without one", run.Request{Engine: "gemini", Recorded: true}, ""},
 		{"gemini, metered", run.Request{Engine: "gemini", Budget: tokens, Recorded: true, Metered: run.Proxy}, "does not speak the API"},
-		{"gemini by the server", run.Request{Engine: "gemini", Budget: tokens, Dir: dir}, "starts it only while a day has one"},
+		{"gemini by the server", run.Request{Engine: "gemini", Budget: tokens, Dir: dir}, "gemini cannot be held to a budget"},
+		{"gemini by the server without one", run.Request{Engine: "gemini", Dir: dir}, "starts it only with a time limit"},
+		{"gemini by the server for a time", run.Request{Engine: "gemini", Dir: dir, Limits: run.Limits{Total: 60}}, ""},
+		{"gemini for ever", run.Request{Engine: "gemini", Dir: dir, Limits: run.Limits{Total: -1}}, "limits"},
+		{"claude by the server", run.Request{Engine: "claude", Dir: dir}, "signalbox config set runs.budget_usd 2"},
+		{"claude by the server for a time", run.Request{Engine: "claude", Dir: dir, Limits: run.Limits{Total: 60}}, "Say how much the run may use"},
 		{"codex", run.Request{Engine: "codex", Budget: tokens, Recorded: true}, "not led through the model proxy"},
 		{"codex without one", run.Request{Engine: "codex", Recorded: true}, ""},
 		{

@@ -46,6 +46,11 @@ func (s *Runs) Beat(ctx context.Context, run string, p Pulse) (Orders, error) {
 	err = s.ending.Await(ctx, run, func(ctx context.Context) (bool, error) {
 		r, err := s.Get(ctx, run)
 		o.Events, o.Stop, o.Cause, o.Ended, o.Calls = r.Events, r.Stop, r.Cause, r.Status != Running, r.Calls
+		if err == nil && p.Awaited {
+			if o.Awaited, err = s.awaited(ctx, r); others(o.Awaited, p.Known) {
+				return true, err
+			}
+		}
 		return !o.Held || o.Stop != "" || o.Ended || p.Calls > 0 && r.Calls >= p.Calls, err
 	})
 	if err == nil && p.Handoff && !o.Ended {
@@ -57,12 +62,18 @@ func (s *Runs) Beat(ctx context.Context, run string, p Pulse) (Orders, error) {
 	return o, nil
 }
 
+// decidedWait is how long it takes at the most until a supervisor hears that a person has decided.
+const decidedWait = 2 * time.Second
+
 // maxWait is the longest that a call for orders may wait.
 const maxWait = time.Minute
 
 // Wait is Beat with a time limit. The wait is always shorter than the lease, so a
 // supervisor that asks again right away counts as alive throughout.
 func (s *Runs) Wait(ctx context.Context, run string, p Pulse, most time.Duration) (Orders, error) {
+	if len(p.Known) > 0 {
+		most = min(most, decidedWait) // nothing wakes it when a gate is decided
+	}
 	waiting, cancel := wire.Waiting(ctx, min(most, maxWait, s.Lease/3))
 	defer cancel()
 	return s.Beat(waiting, run, p)

@@ -21,6 +21,7 @@ import (
 	"signalbox/internal/run/engine"
 	"signalbox/internal/run/runtest"
 	"signalbox/internal/store/storetest"
+	"signalbox/internal/testbed"
 	"signalbox/internal/wire"
 )
 
@@ -430,6 +431,42 @@ func TestARunThatCannotBeStartedIsCompleted(t *testing.T) {
 	if err != nil || len(page.Runs) != 1 || page.Runs[0].Events != 1 {
 		t.Errorf("%v %+v", err, page)
 	}
+}
+
+// A supervisor hears at which gate of its run a person is awaited, and when that is over.
+func TestASupervisorHearsWhereAPersonIsAwaited(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address)
+		r, other := n.open(run.Request{}), n.open(run.Request{})
+		n.must(n.report(r.ID, 1, 0, started))
+		heard := make(chan run.Orders, 1)
+		go func() { // it waits, and is woken by the gate
+			o, err := n.runs.Wait(t.Context(), r.ID, run.Pulse{Awaited: true}, time.Minute)
+			if err != nil {
+				t.Error(err)
+			}
+			heard <- o
+		}()
+		id := gatetest.Open(n.Node, "default", gate.Opening{
+			Agent: "agent_1", AgentName: "coder", Requester: "agent:agent_1", Shown: gate.Shown{Title: "make deploy"},
+			Origin: gate.Origin{Protocol: "harness", Reference: "s", Run: r.ID},
+		})
+		o := testbed.Receive(t, "the gate", heard)
+		if len(o.Awaited) != 1 || o.Awaited[0].Gate != id || o.Awaited[0].Title != "make deploy" || o.Awaited[0].Agent != "coder" ||
+			!strings.HasSuffix(o.Awaited[0].Link, "/ui/inbox/"+id) {
+			t.Fatalf("%+v", o)
+		}
+		if _, err := n.gates.Vote(t.Context(), operator, id, gate.Ballot{Note: "no"}); err != nil {
+			t.Fatal(err)
+		}
+		o, err := n.runs.Wait(t.Context(), r.ID, run.Pulse{Awaited: true, Known: []string{id}}, time.Minute)
+		if err != nil || len(o.Awaited) != 0 {
+			t.Errorf("%v %+v", err, o)
+		}
+		if o, err := n.runs.Wait(t.Context(), other.ID, run.Pulse{Awaited: true}, 0); err != nil || len(o.Awaited) != 0 {
+			t.Errorf("%v %+v", err, o)
+		}
+	})
 }
 
 // A gate of a run that has ended is withdrawn, however the run has ended, and those of others wait.

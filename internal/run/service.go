@@ -12,6 +12,7 @@ import (
 	"signalbox/internal/behalf"
 	"signalbox/internal/clock"
 	"signalbox/internal/fault"
+	"signalbox/internal/gate"
 	"signalbox/internal/handoff"
 	"signalbox/internal/id"
 	"signalbox/internal/ledger"
@@ -76,12 +77,12 @@ func New(core protocol.Core, o Options) *Runs {
 		o.Lease = 30 * time.Second
 	}
 	// Waiters are woken by the entries that a supervisor waits for, on whichever node they
-	// were written.
+	// were written, and by a gate at which somebody is awaited.
 	ending := func(e *ledger.Entry) string {
 		if e.Kind == kindStopped || e.Kind == kindCompleted || e.Kind == kindMetered {
 			return e.Subject
 		}
-		return ""
+		return gate.AskedAt(e)
 	}
 	return &Runs{o, core, core.Ledger.Waiters(ending)}
 }
@@ -96,24 +97,9 @@ const prefix = "run"
 // that cannot be started is completed as failed, so that no run stays open that nobody
 // runs.
 func (s *Runs) Open(ctx context.Context, who roster.Identity, n Request) (Run, error) {
-	b, err := n.opening()
+	run := id.New(prefix)
+	b, workspace, err := s.check(ctx, who, n)
 	if err != nil {
-		return Run{}, err
-	}
-	if b.Launched {
-		if b, err = s.checkLaunch(b); err != nil {
-			return Run{}, err
-		}
-	}
-	b.Budget = b.Budget.within(s.Budget)
-	if b.Launched && s.Limits != nil {
-		b.Limits = b.Limits.or(s.Limits(b.Engine))
-	}
-	workspace, run := cmp.Or(who.Workspace, roster.DefaultWorkspace), id.New(prefix)
-	if b, err = s.checkBudget(ctx, workspace, n, b); err != nil {
-		return Run{}, err
-	}
-	if b.Of, err = s.onBehalf(ctx, workspace, n); err != nil {
 		return Run{}, err
 	}
 	hands, err := s.handing(ctx, who, workspace, n, b.Of)
@@ -131,6 +117,11 @@ func (s *Runs) Open(ctx context.Context, who roster.Identity, n Request) (Run, e
 				"No run can start: %s. The budget is runs.daily_usd and runs.daily_tokens in the configuration.", reason)
 		}
 		tx.Append(ledger.Event{Workspace: workspace, Kind: kindOpened, Actor: who.Actor(), Subject: run, Trace: run, Body: b})
+		if n.With != nil {
+			if err := n.With(tx, run); err != nil {
+				return err
+			}
+		}
 		return hands.open(ctx, tx, run)
 	})
 	s.core.Handoffs.Forget()
@@ -152,6 +143,37 @@ func (s *Runs) Open(ctx context.Context, who roster.Identity, n Request) (Run, e
 		opened.Handoff = s.core.Handoffs.Give(hands.opened)
 	}
 	return opened, err
+}
+
+// Check refuses a run that Open would refuse now, and opens none.
+func (s *Runs) Check(ctx context.Context, who roster.Identity, n Request) error {
+	_, _, err := s.check(ctx, who, n)
+	return err
+}
+
+// check checks a request, and returns it as the body of run.opened.
+func (s *Runs) check(ctx context.Context, who roster.Identity, n Request) (b opened, workspace string, err error) {
+	workspace = cmp.Or(who.Workspace, roster.DefaultWorkspace)
+	if b, err = n.opening(); err != nil {
+		return b, workspace, err
+	}
+	if b.Launched {
+		if b, err = s.checkLaunch(b, n.Folders); err != nil {
+			return b, workspace, err
+		}
+	}
+	b.Budget = b.Budget.within(s.Budget)
+	if err := s.checkLimited(ctx, workspace, n, b); err != nil {
+		return b, workspace, err
+	}
+	if b.Launched && s.Limits != nil {
+		b.Limits = b.Limits.or(s.Limits(b.Engine))
+	}
+	if b, err = s.checkBudget(ctx, workspace, n, b); err != nil {
+		return b, workspace, err
+	}
+	b.Of, err = s.onBehalf(ctx, workspace, n)
+	return b, workspace, err
 }
 
 // onBehalf is for whom a run is: the user that the operator names who opens it, or the owner of the agent that it is

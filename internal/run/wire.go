@@ -10,6 +10,7 @@ import (
 	"signalbox/internal/behalf"
 	"signalbox/internal/fault"
 	"signalbox/internal/handoff"
+	"signalbox/internal/ledger"
 	"signalbox/internal/run/engine"
 	"signalbox/internal/wire"
 )
@@ -90,8 +91,11 @@ type Request struct {
 	// Keyed says that the caller has the provider's key. Without it, the proxy needs one in its vault.
 	Keyed bool `json:"keyed,omitempty"`
 	// Origin is where the run was asked for and is shown, such as telegram:-100:7. It
-	// cannot be sent over HTTP.
-	Origin string `json:"-"`
+	// cannot be sent over HTTP, and nor can what follows.
+	Origin  string   `json:"-"`
+	Folders []string `json:"-"` // where it may work beside Options.Folders
+	// With is called in the transaction that opens the run. If it fails, there is no run.
+	With func(tx *ledger.Tx, run string) error `json:"-"`
 }
 
 // opened is the body of run.opened, which is stored.
@@ -159,6 +163,8 @@ type Run struct {
 	OpenedBy   string  `json:"opened_by"`
 	Origin     string  `json:"origin,omitempty"`
 	behalf.Of          // on whose behalf
+	// Awaited are the decisions that the run waits for; only where one run is shown.
+	Awaited []Awaited `json:"awaited,omitempty"`
 	// Handoff is what the run hands on to its hooks: in the answer to the caller that reports the run, and nowhere else.
 	Handoff *handoff.Handed `json:"handoff,omitempty"`
 }
@@ -172,6 +178,15 @@ func (r *Run) Outcome() string {
 		return fmt.Sprintf("%s (silent)", r.Status)
 	}
 	return string(r.Status)
+}
+
+// Awaited is a gate at which a person is awaited, as an agent of the run says.
+type Awaited struct {
+	Gate  string    `json:"gate"`
+	Title string    `json:"title"`
+	Agent string    `json:"agent"`
+	Since time.Time `json:"since"`
+	Link  string    `json:"link"` // where it can be decided
 }
 
 // Page is a page of runs, the newest first.
@@ -201,6 +216,8 @@ type Orders struct {
 	Cause engine.Cause `json:"cause,omitempty"`
 	Ended bool         `json:"ended"`           // there is nothing more to report
 	Calls int64        `json:"calls,omitempty"` // how many calls of models are counted
+	// Awaited are the decisions that the run waits for, for a supervisor that asks for them.
+	Awaited []Awaited `json:"awaited,omitempty"`
 	// Handoff is what the run hands on to its hooks, for a supervisor that asks for it.
 	Handoff *handoff.Handed `json:"handoff,omitempty"`
 }
@@ -210,6 +227,10 @@ type Pulse struct {
 	Thread  string `json:"thread,omitempty"`  // the session to hold, as engine:id
 	Calls   int64  `json:"calls,omitempty"`   // to hear when so many calls of models are counted, and nothing else
 	Handoff bool   `json:"handoff,omitempty"` // to hear what the run hands on
+	// Awaited asks for the decisions that the run waits for. The answer comes at once if they are others than Known, by
+	// the ids of their gates.
+	Awaited bool     `json:"awaited,omitempty"`
+	Known   []string `json:"known,omitempty"`
 }
 
 // Numbered is a recorded event, as readers get it.

@@ -63,6 +63,8 @@ type Config struct {
 	UserIssuers   []oidc.Issuer       // whose tokens prove who a user is
 	Proxy         map[string]Upstream // by provider
 
+	// File is the configuration file that was named, with its whole path; "" for that of the data folder.
+	File string
 	// Sources says where each value came from, by key.
 	Sources map[string]string
 	// Warnings are things that are not errors but should be said.
@@ -124,6 +126,11 @@ func Load(flags map[string]string, env []string, file string) (*Config, error) {
 	values, err := readFile(file, c.Data)
 	if err != nil {
 		return nil, err
+	}
+	if file != "" {
+		if c.File, err = filepath.Abs(file); err != nil {
+			return nil, err
+		}
 	}
 	for _, s := range Settings {
 		if err := pick(s, values); err != nil {

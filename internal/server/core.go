@@ -35,6 +35,7 @@ import (
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/run/bridge"
+	"signalbox/internal/run/schedule"
 	"signalbox/internal/secret"
 	"signalbox/internal/store"
 	"signalbox/internal/web"
@@ -59,7 +60,7 @@ func Migrations(more ...protocol.Protocol) []store.Migrations {
 		deliver.Migrations,
 		notify.Migrations,
 	}
-	return slices.Concat(core, append(Protocols(), more...).Migrations(), []store.Migrations{web.Migrations})
+	return slices.Concat(core, append(Protocols(), more...).Migrations(), []store.Migrations{bridge.Migrations, schedule.Migrations, web.Migrations})
 }
 
 // Projections are the apply functions of every package. A rebuild uses the same list as the server; a projection that
@@ -79,7 +80,7 @@ func Projections(more ...protocol.Protocol) []ledger.Projection {
 		deliver.Projection(),
 		notify.Projection(),
 	}
-	return slices.Concat(core, append(Protocols(), more...).Projections(), []ledger.Projection{web.Projection()})
+	return slices.Concat(core, append(Protocols(), more...).Projections(), []ledger.Projection{bridge.Projection(), schedule.Projection(), web.Projection()})
 }
 
 // core is everything over the database that one server opens. It is complete after open
@@ -195,6 +196,15 @@ func (c *core) open(ctx context.Context, config *Config, more []protocol.Protoco
 		c.opened = append(c.opened, service)
 		maps.Copy(timers, service.Timers())
 	}
+	c.Gates.PromptOf(func(ctx context.Context, workspace, run string) string {
+		if found, err := c.runs.Get(wire.WithScope(ctx, workspace), run); err == nil { // or there is none to name
+			return found.Prompt
+		}
+		return ""
+	})
+	schedules := schedule.New(c.Core, c.runs)
+	c.opened = append(c.opened, schedules)
+	maps.Copy(timers, schedules.Timers())
 	c.taskMail = &taskMail{c.Ledger, c.Roster, c.mail}
 	c.openBridge(config)
 	c.timers = clock.New(c.DB, c.Ledger, c.Now, c.Log, timers)

@@ -195,7 +195,7 @@ func (n *Notify) channels(outbox *deliver.Outbox, l *ledger.Ledger, log *slog.Lo
 	if n.TelegramToken.Reveal() != "" {
 		bot, err := telegram.NewBot(telegram.Options{
 			Token: n.TelegramToken, Chat: n.TelegramChat, ButtonsOnHigh: n.TelegramButtonsOnHigh, API: n.TelegramAPI,
-			HTTP: client, Log: log, Hold: l.Hold,
+			HTTP: client, Files: notify.NewFileClient(telegram.MaxFile + 1), Log: log, Hold: l.Hold,
 		})
 		if err != nil {
 			return nil, fault.New(fault.InvalidConfig,

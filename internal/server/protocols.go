@@ -8,6 +8,7 @@ import (
 	"signalbox/internal/protocol"
 	"signalbox/internal/proxy"
 	"signalbox/internal/run"
+	"signalbox/internal/run/bridge"
 	"signalbox/internal/signal"
 	"signalbox/internal/task"
 )
@@ -30,6 +31,8 @@ type services struct {
 // protocols lists the protocols with their open functions. They are opened in this order, so one that uses another
 // has to be after it. The open functions run later, when the fields of s before them are set.
 func (s *services) protocols(c *Config) protocol.List {
+	runs := run.Protocol()
+	runs.Said = append(runs.Said, bridge.Heard) // what people write to agents, before it is a prompt
 	return protocol.List{
 		opens(signal.Protocol(), &s.signals, func(_ context.Context, core protocol.Core) (*signal.Signals, error) {
 			return signal.New(core, signal.Options{
@@ -54,7 +57,7 @@ func (s *services) protocols(c *Config) protocol.List {
 				RequireGit: c.RequireGit == "true" || c.RequireGit == "auto" && len(c.RepoRoots) > 0,
 			}), nil
 		}),
-		opens(run.Protocol(), &s.runs, func(_ context.Context, core protocol.Core) (*run.Runs, error) {
+		opens(runs, &s.runs, func(_ context.Context, core protocol.Core) (*run.Runs, error) {
 			return s.openRuns(core, c), nil
 		}),
 	}

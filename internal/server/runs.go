@@ -1,9 +1,11 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -31,7 +33,7 @@ type Runs struct {
 	Folders []string
 	// How long an agent may take until it says something, be silent, and take in all; engines may have others.
 	StartTimeout, IdleTimeout, TotalTimeout time.Duration
-	Telegram                                bool // the bot of notify.telegram starts runs
+	Telegram                                string // who starts runs through the bot of notify.telegram: admins, true for operators, false for nobody
 }
 
 // runSettings are the keys under runs.
@@ -66,10 +68,9 @@ func runSettings() []Setting {
 			Meaning: "folders in which POST /runs may start runs, with commas between; nowhere when empty", List: true,
 			set: setFolders, get: func(c *Config) string { return strings.Join(c.Runs.Folders, ",") },
 		},
-		flag("runs.telegram", "true lets operators start and watch runs by messages to the bot of notify.telegram",
-			func(c *Config) *bool {
-				return &c.Runs.Telegram
-			}),
+		choice("runs.telegram", telegramAdmins, []string{telegramAdmins, "true", "false"},
+			"who may start runs by messages to the bot of notify.telegram: admins of all workspaces, all operators (true) or nobody (false)",
+			func(c *Config) *string { return &c.Runs.Telegram }),
 		money("runs.budget_usd", "the most dollars that one run may use; 0 is no limit", func(r *Runs) *float64 {
 			return &r.Budget.USD
 		}),
@@ -166,6 +167,9 @@ func limitSettings(e *engine.Engine) (all []Setting) {
 	}
 	return all
 }
+
+// telegramAdmins is the value of runs.telegram that needs nothing but a bot: such an admin may do everything anyway.
+const telegramAdmins = "admins"
 
 // modes says what the setting "mode" means for each engine, since every CLI has another word for it.
 var modes = map[string]string{
@@ -273,7 +277,7 @@ func setFolders(c *Config, v string) error {
 
 // check finds settings of runs that have no effect without another.
 func (r *Runs) check(n *Notify) error {
-	if r.Telegram && n.TelegramToken.Reveal() == "" {
+	if r.Telegram == "true" && n.TelegramToken.Reveal() == "" {
 		return fault.New(fault.InvalidConfig,
 			"runs.telegram needs notify.telegram.token. Set both, or neither.").About("notify.telegram.token")
 	}
@@ -323,20 +327,43 @@ func (s *services) openRuns(core protocol.Core, config *Config) *run.Runs {
 			if err != nil {
 				return err
 			}
-			return run.Detached(filepath.Join(data, "runs", id+".log"), self, "run", "supervise", id, "--data", data)
+			args := []string{"run", "supervise", id, "--data", data}
+			if config.File != "" {
+				args = append(args, "--config", config.File)
+			}
+			return run.Detached(filepath.Join(data, "runs", id+".log"), self, args...)
 		},
 	})
 }
 
-// openBridge lets operators start runs from Telegram, if the configuration says so. It uses the bot of the
-// notifications: Telegram delivers the messages of a bot to one reader only.
+// openBridge lets people start runs from Telegram, unless the configuration says otherwise. It uses the bot of the
+// notifications: Telegram delivers the messages of a bot to one reader only. Without folders of runs they work in one
+// of their own, where POST /runs may start none.
 func (c *core) openBridge(config *Config) {
-	if config.Runs.Telegram {
-		for _, channel := range c.notifier.Channels {
-			if bot, ok := channel.(*telegram.Bot); ok {
-				c.bridge = bridge.New(c.Ledger,
-					bridge.Options{Runs: c.runs, Roster: c.Roster, Bot: bot, Folders: config.Runs.Folders, Log: c.Log})
-			}
+	if config.Runs.Telegram == "false" {
+		return
+	}
+	home, err := os.UserHomeDir()
+	if err == nil {
+		home = filepath.Join(home, "signalbox-runs")
+	}
+	for _, channel := range c.notifier.Channels {
+		if bot, ok := channel.(*telegram.Bot); ok {
+			c.bridge = bridge.New(bridge.Options{
+				DB: c.DB, Ledger: c.Ledger, Runs: c.runs, Roster: c.Roster, Outbox: c.Outbox, Bot: bot,
+				Folders: config.Runs.Folders, Home: home, Engine: config.Runs.installed,
+				Admins: config.Runs.Telegram == telegramAdmins, Base: c.BaseURL, Log: c.Log,
+			})
 		}
 	}
+}
+
+// installed is the first engine whose program is there, "" if none is.
+func (r *Runs) installed() string {
+	for _, e := range engine.All() {
+		if _, err := exec.LookPath(cmp.Or(r.Engines[e.Name].Command, e.Name)); err == nil {
+			return e.Name
+		}
+	}
+	return ""
 }

@@ -12,8 +12,8 @@ import (
 	"signalbox/internal/show"
 )
 
-// gap is the space between two columns of a table.
-const gap = 2
+// Gap is the space between two columns of a table.
+const Gap = 2
 
 // RuneWidth is how many columns of a terminal a character takes: 0 for marks that
 // combine with the character before, 2 for wide characters of East Asian scripts and
@@ -90,7 +90,7 @@ func (p Printer) Table(none string, header []string, rows [][]string) {
 		var line strings.Builder
 		for i, cell := range row {
 			cell = Shorten(cell, widths[i])
-			line.WriteString(cell + strings.Repeat(" ", widths[i]-Width(cell)+gap))
+			line.WriteString(cell + strings.Repeat(" ", widths[i]-Width(cell)+Gap))
 		}
 		p.Print("%s", Shown(strings.TrimRight(line.String(), " ")))
 	}
@@ -103,7 +103,7 @@ var narrowest = []int{8, 4, 1}
 // narrow shrinks the widest columns, one column of the terminal at a time, until the
 // table fits or nothing can be cut any more. The first column is never cut.
 func narrow(widths []int, room int) {
-	used := gap * (len(widths) - 1)
+	used := Gap * (len(widths) - 1)
 	for _, w := range widths {
 		used += w
 	}

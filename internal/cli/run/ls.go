@@ -14,8 +14,10 @@ import (
 	"signalbox/internal/cli/output"
 	"signalbox/internal/clock"
 	"signalbox/internal/fault"
+	"signalbox/internal/ledger"
 	"signalbox/internal/run"
 	"signalbox/internal/run/engine"
+	"signalbox/internal/show"
 	"signalbox/internal/wire"
 )
 
@@ -31,18 +33,44 @@ func newLs(a *command.App) *command.Command {
 	c.RunE = func(c *command.Command, _ []string) error {
 		q := api.Query{"limit": *limit, "status": *status, "user": *user}
 		return command.Ask(c.Context(), a, api.Find("/runs", q), func(w output.Printer, page run.Page) {
-			rows := output.Rows(page.Runs, func(r run.Run) []string {
-				// A table has one line for each run.
-				prompt, _, _ := strings.Cut(r.Prompt, "\n")
-				return []string{
-					r.ID, r.Outcome(), r.Engine, output.Since(r.OpenedAt), output.Thousands(r.Tokens),
-					fmt.Sprintf("$%.4f", r.CostUSD), output.Cut(prompt, 60),
-				}
-			})
-			w.Table("There are no runs.", []string{"ID", "STATUS", "ENGINE", "BEGAN", "TOKENS", "COST", "PROMPT"}, rows)
+			header, rows := table(page.Runs, max(w.TerminalWidth(), width))
+			w.Table("There are no runs.", header, rows)
 		})
 	}
 	return c
+}
+
+// width is that of a table which is not shown on a terminal, and leastPrompt how much of a prompt says something.
+const (
+	width       = 80
+	leastPrompt = 8
+)
+
+// table is a line for each run. Of the prompt there is what fits, also where nobody narrows the table.
+func table(runs []run.Run, room int) (header []string, rows [][]string) {
+	header = []string{"ID", "STATUS", "ENGINE", "BEGAN", "COST", "PROMPT"}
+	rows = output.Rows(runs, func(r run.Run) []string {
+		return []string{
+			r.ID, string(r.Status), r.Engine, output.Since(r.OpenedAt), fmt.Sprintf("$%.2f", r.CostUSD), r.Prompt,
+		}
+	})
+	room = prompts(header, rows, room)
+	for _, row := range rows {
+		row[len(row)-1] = output.Shorten(show.Text(output.Cut(row[len(row)-1], room)), room)
+	}
+	return header, rows
+}
+
+// prompts is how many columns are left for the last column of a table, the prompts.
+func prompts(header []string, rows [][]string, room int) int {
+	for i := range len(header) - 1 {
+		widest := output.Width(header[i])
+		for _, row := range rows {
+			widest = max(widest, output.Width(row[i]))
+		}
+		room -= widest + output.Gap
+	}
+	return max(room, leastPrompt)
 }
 
 // newShow shows a run with its events.
@@ -51,6 +79,7 @@ func newShow(a *command.App) *command.Command {
 		"the id of a run, from `signalbox runs ls`")
 	follow := c.Flags().Bool("follow", false, "follow the run until it is completed")
 	after := c.Flags().Int64("after", 0, "only events with a greater number")
+	trace := c.Flags().Bool("trace", false, "instead of events the entries of the run, and what was decided and done under it")
 	c.RunE = func(c *command.Command, args []string) error {
 		var r run.Run
 		if err := a.Call(c.Context(), api.Get(runPath(args[0])), &r); err != nil {
@@ -59,9 +88,34 @@ func newShow(a *command.App) *command.Command {
 		if !a.JSON {
 			printRun(a.Out, r)
 		}
+		if *trace {
+			return printTrace(c.Context(), a, r.ID, *after)
+		}
 		return printEvents(c.Context(), a, r, *after, *follow)
 	}
 	return c
+}
+
+// printTrace prints what belongs to a run, in every protocol.
+func printTrace(ctx context.Context, a *command.App, id string, after int64) error {
+	for {
+		var page ledger.EntryPage
+		if err := a.Call(ctx, api.Get(fmt.Sprintf("%s/trace?after=%d&limit=1000", runPath(id), after)), &page); err != nil {
+			return err
+		}
+		for _, e := range page.Entries {
+			err := a.Show(e, func(w output.Printer) {
+				w.Print("%6d  %s  %-18s %-18s %s", e.Seq, e.At.Local().Format(time.DateTime), e.Kind, e.Actor, e.Subject)
+			})
+			if err != nil {
+				return err
+			}
+		}
+		if len(page.Entries) == 0 {
+			return nil
+		}
+		after = page.Next
+	}
 }
 
 // printRun prints the fields of a run. Prompts may have several lines, which are
@@ -87,6 +141,15 @@ func printRun(w output.Printer, r run.Run) {
 		line("says", fmt.Sprintf("%s tokens, $%.4f, which is not counted again", output.Thousands(r.Said.Tokens), r.Said.USD))
 	}
 	line("stop", r.Stop)
+	for _, a := range r.Awaited {
+		line("waits", awaitedLine(a))
+		line("decide", a.Link)
+	}
+}
+
+// awaitedLine says that a person is awaited, and where.
+func awaitedLine(a run.Awaited) string {
+	return fmt.Sprintf("for a person since %s: %s (%s asks)", a.Since.Local().Format(time.TimeOnly), a.Title, a.Agent)
 }
 
 // printEvents prints the events of a run. While it follows a run, it waits for a server that

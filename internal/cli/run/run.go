@@ -55,7 +55,7 @@ func New(a *command.App) *command.Command {
 			"docs\n  signalbox run amp --json -- list the TODOs",
 		Args: command.AnyArguments(),
 	})
-	c.AddCommand(newTranslate(a), newLs(a), newShow(a), newCancel(a), newSupervise(a), newPermit(a))
+	c.AddCommand(newTranslate(a), newLs(a), newShow(a), newCancel(a), newSchedule(a), newSupervise(a), newPermit(a))
 	var f flags
 	config := command.AddConfigFlags(c)
 	c.Flags().StringVar(&f.resume, "resume", "", "the session to resume: its id, or any text that contains a resume line")

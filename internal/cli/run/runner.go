@@ -42,6 +42,9 @@ type runner struct {
 	// unasked is what the CLI has done without a decision, "" if nothing. Only the run's own goroutine uses it.
 	unasked string
 	server  record.Server
+	// awaited is told at which gates a person is awaited; nil if nobody watches.
+	awaited func([]run.Awaited)
+	trouble func(why string) // is told that nothing can be recorded, and with "" that it can be again
 }
 
 // run runs it for somebody who watches, and returns the exit code of the outcome.
@@ -55,6 +58,8 @@ func (r *runner) run(ctx context.Context) error {
 	j := r.spec.Job
 	r.Err.Print("%s · mode %s: %s", r.spec.Engine.Name, j.Mode, j.Mode.Meaning())
 	v := newView(r.App, r.spec)
+	v.recorded = r.opened.ID
+	r.awaited, r.trouble = v.await, v.troubled
 	last, err := r.execute(ctx, v.event, 30*time.Second)
 	v.end(last)
 	switch {
@@ -113,7 +118,9 @@ func (r *runner) open(ctx context.Context) error {
 	// From here on the run is a private matter of this terminal.
 	r.record = false
 	why := "No server can be reached. Start one with `signalbox up`."
-	if e := fault.From(err); e.Code == fault.Unauthenticated {
+	if unable := (record.UnableError{}); errors.As(err, &unable) {
+		why = unable.Error()
+	} else if e := fault.From(err); e.Code == fault.Unauthenticated {
 		why = e.Message
 	}
 	r.Err.Print("The run is not recorded. %s", why)
@@ -196,6 +203,7 @@ func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usa
 	defer r.server.HTTP.CloseIdleConnections()
 	// The recorder stops the run through the same context that the person's Ctrl-C ends.
 	recorder = r.server.Begin(r.opened.ID, r.opened.Events, stop)
+	recorder.Awaited, recorder.Trouble = r.awaited, r.trouble
 	// Reporting goes on after ctx has ended, so that the end of a cancelled run is
 	// recorded; drain bounds it.
 	reporting, giveUp := context.WithCancel(context.WithoutCancel(ctx))

@@ -29,6 +29,7 @@ import (
 type supervisor struct {
 	*command.App
 	config func() (*server.Config, error)
+	file   string // that of the configuration, "" for that of the data folder
 
 	mu sync.Mutex
 	// watched counts the runs under way. When it falls to 0, over is set for good and the
@@ -49,7 +50,7 @@ func newSupervise(a *command.App) *command.Command {
 	}
 	config := command.AddConfigFlags(c)
 	c.RunE = func(c *command.Command, args []string) error {
-		s := &supervisor{App: a, config: func() (*server.Config, error) { return config.Load(a, c) }}
+		s := &supervisor{App: a, config: func() (*server.Config, error) { return config.Load(a, c) }, file: c.Flag("config").Value.String()}
 		return s.run(c.Context(), args[0])
 	}
 	return c
@@ -104,8 +105,8 @@ func (s *supervisor) joinOrListen(ctx context.Context, id string) (taken bool, r
 	return false, func() {}, nil
 }
 
-// socket is where supervisors of the same program with the same environment meet. The
-// CLI inherits both, so a run is only handed to a supervisor whose CLI would be the
+// socket is where supervisors of the same program with the same environment and configuration file meet. The
+// CLI follows from all three, so a run is only handed to a supervisor whose CLI would be the
 // same.
 func (s *supervisor) socket() (string, error) {
 	self, err := os.Executable()
@@ -116,7 +117,7 @@ func (s *supervisor) socket() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256([]byte(fmt.Sprint(self, program.Size(), program.ModTime().UnixNano(),
+	sum := sha256.Sum256([]byte(fmt.Sprint(self, program.Size(), program.ModTime().UnixNano(), s.file,
 		strings.Join(os.Environ(), "\n"))))
 	return filepath.Join(s.DataDir(), "runs", fmt.Sprintf("%x.sock", sum[:6])), nil
 }
@@ -259,6 +260,11 @@ func (s *supervisor) watch(ctx context.Context, id string) error {
 		limits = processLimits(loaded.Runs.Limits(e.Name))
 	}
 	r.budget, r.user = o.Budget, o.User
+	r.trouble = func(why string) {
+		if why != "" {
+			s.logFailure(o.ID, errors.New("the run is held up: "+why))
+		}
+	}
 	r.spec = process.Spec{ID: o.ID, Engine: e, Limits: limits, Listed: true, Job: engine.Job{
 		Prompt: o.Prompt, Dir: o.Dir, Override: o.Model, Mode: o.Mode, Settings: loaded.Runs.Engines[e.Name],
 		Resume: engine.Resume{Engine: e.Name, Value: o.Resume},

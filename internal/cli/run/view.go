@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -29,7 +31,9 @@ const maxTitle = 300
 type view struct {
 	app    *command.App
 	engine *engine.Engine
-	began  time.Time
+	// recorded is the id of the run on the server, "" if it is not there.
+	recorded string
+	began    time.Time
 	// live: standard error is a terminal, and what is shown is redrawn in place.
 	live  bool
 	done  chan struct{}
@@ -41,8 +45,10 @@ type view struct {
 	actions []engine.Event // the last ones
 	steps   int
 	usage   engine.Usage
-	// drawn is how many lines the last draw has left on the terminal, for erase.
-	drawn int // lines on the terminal
+	awaited []run.Awaited // the decisions that the run waits for
+	trouble string        // why nothing can be recorded, "" if it can be
+	// drawn are how wide the lines are that the last draw has left on the terminal, for erase.
+	drawn []int
 	line  []byte
 }
 
@@ -99,6 +105,44 @@ func (v *view) event(e engine.Event, u engine.Usage) {
 	}
 }
 
+// await says at which gates a person is awaited, and where they can be decided: each once, above what is redrawn, so
+// that its address stays whole.
+func (v *view) await(all []run.Awaited) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	known := v.awaited
+	v.awaited = all
+	if v.live {
+		v.clear()
+	}
+	for _, a := range all {
+		if !slices.ContainsFunc(known, func(k run.Awaited) bool { return k.Gate == a.Gate }) {
+			v.app.Err.Print("waits %s\n  %s", awaitedLine(a), a.Link)
+		}
+	}
+	if len(all) == 0 {
+		v.app.Err.Print("It is decided; the run goes on.")
+	}
+	if v.live {
+		v.draw()
+	}
+}
+
+// troubled shows that nothing can be recorded, and why, and that it can be again.
+func (v *view) troubled(why string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.trouble = why
+	switch {
+	case v.live:
+		v.draw()
+	case why != "":
+		v.app.Err.Print("The run is held up, since nothing can be recorded: %s", why)
+	default:
+		v.app.Err.Print("The run is recorded again.")
+	}
+}
+
 // remember replaces what is shown of an action (RUN-6), or adds it and drops the
 // oldest.
 func (v *view) remember(e engine.Event) {
@@ -114,26 +158,59 @@ func (v *view) remember(e engine.Event) {
 	}
 }
 
-// draw shows where the run stands, in place of what it drew before. Line wrap is off
-// meanwhile, so that long lines are cut and the number of drawn lines is known. The
-// caller holds the lock.
+// draw shows where the run stands, in place of what it drew before. Lines are cut to the width of the terminal, and
+// line wrap is off in case that has just become another one, so that the number of rows is known. The caller holds the
+// lock.
 func (v *view) draw() {
+	lines := []string{v.status("working")}
+	if v.trouble != "" {
+		lines = append(lines, show.Text("held up, since nothing can be recorded: "+v.trouble))
+	}
+	if len(v.awaited) > 0 {
+		lines = append(lines, "waits for a person: "+output.Count(len(v.awaited), "decision"))
+	}
+	for _, a := range v.actions {
+		lines = append(lines, "  "+string(actionLine(a)))
+	}
+	columns := v.app.Err.TerminalWidth()
 	var b strings.Builder
 	b.WriteString("\x1b[?7l")
-	v.erase(&b)
-	_, _ = fmt.Fprintf(&b, "%s\n", v.status("working"))
-	for _, a := range v.actions {
-		_, _ = fmt.Fprintf(&b, "  %s\n", actionLine(a))
+	v.erase(&b, columns)
+	v.drawn = v.drawn[:0]
+	for _, line := range lines {
+		if columns > 1 {
+			line = output.Shorten(line, columns-1)
+		}
+		v.drawn = append(v.drawn, output.Width(line))
+		b.WriteString(line + "\n")
 	}
-	v.drawn = 1 + len(v.actions)
 	b.WriteString("\x1b[?7h")
 	_, _ = io.WriteString(v.app.Err.Exactly(), b.String())
 }
 
-// erase moves up over what was drawn, and clears it.
-func (v *view) erase(b *strings.Builder) {
-	if v.drawn > 0 {
-		_, _ = fmt.Fprintf(b, "\x1b[%dA\x1b[J", v.drawn)
+// reflows says that the terminal wraps the lines anew that are on it when it becomes narrower. All do but xterm.
+var reflows = os.Getenv("XTERM_VERSION") == ""
+
+// clear takes away what was drawn, for what is to stay. The caller holds the lock.
+func (v *view) clear() {
+	var b strings.Builder
+	v.erase(&b, v.app.Err.TerminalWidth())
+	v.drawn = v.drawn[:0]
+	_, _ = io.WriteString(v.app.Err.Exactly(), b.String())
+}
+
+// erase moves up over what was drawn, and clears it. A terminal that has become narrower has put the lines that no
+// longer fit onto several rows each.
+func (v *view) erase(b *strings.Builder, columns int) {
+	rows := 0
+	for _, wide := range v.drawn {
+		rows++
+		if reflows && columns > 0 {
+			rows += max(wide-1, 0) / columns
+		}
+	}
+	if rows > 0 {
+		_, _ = fmt.Fprintf(b, "\x1b[%dA\r\x1b[J", rows)
 	}
 }
 
@@ -191,9 +268,12 @@ func (v *view) end(last engine.Event) {
 	defer v.mu.Unlock()
 	var b strings.Builder
 	if v.live {
-		v.erase(&b)
+		v.erase(&b, v.app.Err.TerminalWidth())
 	}
 	_, _ = fmt.Fprintf(&b, "%s\n", v.status(outcome(last)))
+	if v.live && v.recorded != "" && v.steps > 0 { // which are no longer on the screen
+		_, _ = fmt.Fprintf(&b, "all steps: signalbox runs show %s\n", v.recorded)
+	}
 	if last.Error != "" {
 		_, _ = fmt.Fprintf(&b, "%s\n", output.Lines(last.Error))
 	}

@@ -182,7 +182,7 @@ func describe(g *gate.Gate, width int) []string {
 	for _, u := range g.Unshown {
 		section("Not shown", u.String())
 	}
-	section("Run", g.Origin.Run)
+	section("Run", strings.TrimSpace(g.Origin.Run+"\n"+g.Prompt))
 	// Each row is marked, since a text could have the name of another part in it.
 	for _, part := range g.Context {
 		lines = append(lines, faint.of("What led to it, not part of what is approved: "+show.Text(part.Name)))

@@ -13,41 +13,15 @@ import (
 )
 
 const (
-	// pressTime is how long a vote and its answer may take.
+	// pressTime is how long a vote and its answer may take, and what becomes of a message.
 	pressTime = 20 * time.Second
 	// maxAnswer is how many characters Telegram shows to whoever pressed. A longer answer is refused,
 	// and the person would not learn what became of the vote.
 	maxAnswer = 200
-	lease     = "notify-telegram"
 )
 
-// Listen asks Telegram for presses and messages, while this node holds the lease. Telegram gives
-// each update to one caller only, so one node at a time asks.
-func (b *Bot) Listen(ctx context.Context, n *notify.Notifier) error {
-	return b.Hold(ctx, lease, func(ctx context.Context) error {
-		// A new one each time: it remembers how far it has read, and another node may have
-		// read on since. What it reads twice is voted once.
-		client, err := bot.New(b.Token.Reveal(), b.options(func(ctx context.Context, client *bot.Bot, update *models.Update) {
-			b.handlePress(ctx, client, update.CallbackQuery, n)
-			b.handleMessage(ctx, update.Message, n)
-		})...)
-		if err != nil {
-			return err
-		}
-		client.Start(ctx)
-		return nil
-	})
-}
-
-// handlePress handles a press of a button and shows its outcome to whoever pressed. It is finished
-// even if the server stops, because Telegram does not repeat what was read.
-func (b *Bot) handlePress(ctx context.Context, client *bot.Bot, query *models.CallbackQuery, n *notify.Notifier) {
-	if query == nil {
-		return
-	}
-	// What was read will not be sent again, so it is done even when we are stopping.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pressTime)
-	defer cancel()
+// handlePress handles a press of a button and shows its outcome to whoever pressed.
+func (b *Bot) handlePress(ctx context.Context, query *models.CallbackQuery, n *notify.Notifier) {
 	contact := strconv.FormatInt(query.From.ID, 10)
 	press := notify.Press{Channel: Name, Contact: contact, Data: query.Data}
 	var say string
@@ -60,7 +34,7 @@ func (b *Bot) handlePress(ctx context.Context, client *bot.Bot, query *models.Ca
 	default:
 		say = n.Press(ctx, press)
 	}
-	_, err := client.AnswerCallbackQuery(ctx, &bot.AnswerCallbackQueryParams{
+	_, err := b.client.AnswerCallbackQuery(ctx, &bot.AnswerCallbackQueryParams{
 		CallbackQueryID: query.ID, ShowAlert: true,
 		Text: notify.Cut(say, maxAnswer, size),
 	})

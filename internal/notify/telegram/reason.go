@@ -54,7 +54,7 @@ func (b *Bot) handleReason(ctx context.Context, m *models.Message, data string, 
 	say := n.Press(ctx, notify.Press{
 		Channel: Name, Contact: strconv.FormatInt(m.From.ID, 10), Data: data, Note: m.Text,
 	})
-	if _, err := b.Write(ctx, Post{Chat: m.Chat.ID, ReplyTo: m.ID, Text: say}); err != nil {
+	if err := b.Write(ctx, Post{Chat: m.Chat.ID, ReplyTo: m.ID, Text: say}); err != nil {
 		b.Log.Warn("cannot answer a reason in Telegram", "why", err.Error())
 	}
 }

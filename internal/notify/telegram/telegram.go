@@ -17,9 +17,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
-	"unicode/utf16"
 
 	"github.com/go-telegram/bot"
 	"github.com/go-telegram/bot/models"
@@ -40,6 +38,7 @@ type Options struct {
 	ButtonsOnHigh bool
 	API           string // "" for Telegram's own
 	HTTP          *http.Client
+	Files         *http.Client // for what people send, which is larger than an answer; HTTP if nil
 	Log           *slog.Logger
 	// Hold runs a function while this node holds the named lease.
 	Hold func(ctx context.Context, lease string, fn func(context.Context) error) error
@@ -62,27 +61,13 @@ func NewBot(o Options) (*Bot, error) {
 		b.chat = number
 	}
 	var err error
-	b.client, err = bot.New(o.Token.Reveal(), b.options(func(context.Context, *bot.Bot, *models.Update) {})...)
+	b.client, err = bot.New(o.Token.Reveal(), b.options()...)
 	return b, err
 }
 
-// askTime is how long Telegram may hold a request for updates before it answers "none".
-const askTime = 30 * time.Second
-
-// options configure the SDK: no call at start, handlers one after another, and errors logged at
-// most once a minute, since a broken network would fill the log.
-func (b *Bot) options(heard bot.HandlerFunc) []bot.Option {
-	var last atomic.Int64 // when trouble was last logged
-	options := []bot.Option{
-		bot.WithSkipGetMe(), bot.WithHTTPClient(askTime, b.HTTP), bot.WithNotAsyncHandlers(),
-		bot.WithAllowedUpdates(updates()), bot.WithDefaultHandler(heard),
-		bot.WithErrorsHandler(func(err error) {
-			now := time.Now().Unix()
-			if before := last.Load(); now-before >= 60 && last.CompareAndSwap(before, now) {
-				b.Log.Warn("cannot poll Telegram for button presses; will retry", "why", judge(err).Text)
-			}
-		}),
-	}
+// options configure the SDK: no call at start, and no goroutine. We ask for updates ourselves (Listen).
+func (b *Bot) options() []bot.Option {
+	options := []bot.Option{bot.WithSkipGetMe(), bot.WithHTTPClient(askTime, b.HTTP)}
 	if b.API != "" {
 		options = append(options, bot.WithServerURL(strings.TrimSuffix(b.API, "/")))
 	}
@@ -151,7 +136,7 @@ func (b *Bot) Send(ctx context.Context, m notify.Message) deliver.Result {
 	}
 	return deliver.Result{
 		Verdict: deliver.Succeeded, Status: http.StatusOK,
-		Reference: fmt.Sprintf("%d %d", sent.Chat.ID, sent.ID),
+		Reference: Reference(sent.Chat.ID, sent.ID),
 	}
 }
 
@@ -171,7 +156,7 @@ func size(r rune) int {
 	if escaped := html.EscapeString(string(r)); len(escaped) > 4 || r == '<' || r == '>' {
 		return len(escaped)
 	}
-	return max(utf16.RuneLen(r), 1)
+	return PostSize(r)
 }
 
 // Room leaves some of the 4096 for the headline, the link, mentions, and why there are no buttons.

@@ -1,12 +1,19 @@
-// Package bridge lets people start and watch runs from a Telegram chat. A message
-// starts a run, a reply to the bot's message goes on with its session, one message is
-// edited while the run goes on, and a button cancels it.
+// Package bridge lets people start and watch runs from Telegram chats. A message starts a run or goes on with the
+// session of its chat, one message is edited while the run goes on, and new ones tell its end.
 //
-// Only operators of this server may, known by their Telegram contact; a message of
-// anybody else starts nothing. Gates of a run are announced and decided like all gates,
-// by the same bot. The bridge follows the ledger with a cursor, so a restart misses no
-// end of a run. It starts no process itself: the server does, under the same checks as
-// for POST /runs (RUN-39).
+// # Nothing is lost
+//
+// A message is an entry (Heard) before Telegram hears that we have it; what becomes of it is another one, in the
+// transaction of what it does. So it is handled once, whatever is restarted. What the chat is told goes through the
+// outbox: it is queued with its cause, tried until Telegram takes it, and in order. Only progress is not kept, since
+// the next edit replaces it.
+//
+// # Who may
+//
+// Only operators of this server, known by their Telegram contact: a message of anybody else starts nothing and writes
+// nothing. That is checked when a message is heard, and again when it is handled. Gates of a run are announced and
+// decided like all gates, by the same bot. The bridge starts no process itself: the server does, under the same checks
+// as for POST /runs (RUN-39).
 package bridge
 
 import (
@@ -17,183 +24,179 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
+	"signalbox/internal/deliver"
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/notify/telegram"
 	"signalbox/internal/roster"
 	"signalbox/internal/run"
-	"signalbox/internal/run/engine"
+	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
 
 // Options are what a bridge works with.
 type Options struct {
+	DB      *store.DB
+	Ledger  *ledger.Ledger
 	Runs    *run.Runs
 	Roster  *roster.Roster
+	Outbox  *deliver.Outbox
 	Bot     *telegram.Bot
-	Folders []string
-	Log     *slog.Logger
+	Folders []string // where runs may work; empty is Home
+	// Home is where runs work for which no folder is configured. It is made when it is first used.
+	Home string
+	// Engine is the engine of a message that names none, "" if there is none.
+	Engine func() string
+	// Admins says that only admins of all workspaces may, and not operators.
+	Admins bool
+	Base   string // the address by which people reach this server
+	Log    *slog.Logger
 	// Every is the shortest time between two edits of messages; 2s when zero. Telegram
 	// limits edits.
 	Every time.Duration
 }
 
-// Bridge connects the runs of one server with one bot. It has no state of its own:
-// which message shows which run is in the run's origin.
-type Bridge struct {
-	Options
-	ledger *ledger.Ledger
-}
+// Bridge connects the runs of one server with one bot. It has no state but its tables.
+type Bridge struct{ Options }
 
 // prefix is what the data of the bridge's buttons begins with, by which the bot tells
 // them from buttons of gates.
 const prefix = "run:"
 
-// New makes the bridge and registers it with the bot. Call it before the bot listens.
-func New(l *ledger.Ledger, o Options) *Bridge {
+// New makes the bridge and registers it with the bot and the outbox. Call it before either runs.
+func New(o Options) *Bridge {
 	if o.Every == 0 {
 		o.Every = 2 * time.Second
 	}
-	b := &Bridge{o, l}
-	o.Bot.Converse(telegram.Talk{Prefix: prefix, Hear: b.handleMessage, Press: b.handlePress})
+	b := &Bridge{o}
+	o.Bot.Converse(telegram.Talk{Prefix: prefix, Hear: b.hear, Press: b.handlePress})
+	o.Outbox.AddSender(senderName, sender{b})
 	return b
+}
+
+// Run handles what was heard and shows runs, each on one node at a time, until ctx ends.
+func (b *Bridge) Run(ctx context.Context) error {
+	var all errgroup.Group
+	all.Go(func() error { return b.Ledger.Hold(ctx, "run-chat", b.handleAll) })
+	all.Go(func() error {
+		if err := b.beginCursor(ctx); err != nil {
+			if ctx.Err() != nil { // the server stops before it has begun
+				return nil //nolint:nilerr // which is no failure
+			}
+			return err
+		}
+		return b.Ledger.Consume(ctx, cursor, isShown, b.follow)
+	})
+	return all.Wait()
+}
+
+// folders are where runs of messages may work.
+func (b *Bridge) folders() []string {
+	if len(b.Folders) == 0 && b.Home != "" {
+		return []string{b.Home}
+	}
+	return b.Folders
 }
 
 // findOperator finds the operator behind a Telegram contact. A sentence that is not empty is
 // a refusal, for the person to read. It is asked for every message and every press, so
 // a removed operator is refused at once.
-func (b *Bridge) findOperator(ctx context.Context, contact string) (roster.Identity, string) {
-	who, err := b.Roster.ByContact(ctx, telegram.Name, contact)
+func (b *Bridge) findOperator(ctx context.Context, contact string) (who roster.Identity, refusal string, err error) {
+	who, err = b.Roster.ByContact(ctx, telegram.Name, contact)
 	switch {
 	case fault.Is(err, fault.NotFound):
 		return who, fmt.Sprintf("You are not known here as an operator. An admin can link your account: "+
-			"signalbox operators set NAME --telegram %s", contact)
+			"signalbox operators set NAME --telegram %s", contact), nil
 	case err != nil:
-		b.Log.Warn("cannot look up the sender of a Telegram message", "error", err.Error())
-		return who, "Your operator account could not be looked up. Try again in a moment."
+		return who, "", err
+	case b.Admins && (who.Workspace != "" || !who.Role.Allows(roster.Admin)):
+		return who, fmt.Sprintf("%s may not start runs by messages: only admins of all workspaces may. "+
+			"`signalbox config set runs.telegram true` lets operators.", who.Name), nil
 	case !who.Role.Allows(roster.Operator):
-		return who, fmt.Sprintf("%s has the role %s, and runs need the role operator.", who.Name, who.Role)
+		return who, fmt.Sprintf("%s has the role %s, and runs need the role operator.", who.Name, who.Role), nil
 	}
-	return who, ""
+	return who, "", nil
 }
 
-// handleMessage takes a message. In a group, only what is meant for the bot is heard: a
+// hear records a message. In a group, only what is meant for the bot is heard: a
 // directive, or a reply to a message of its own. Everything else there is people
-// talking.
-func (b *Bridge) handleMessage(ctx context.Context, m telegram.Said) {
-	o, directed := parseOrder(m.Text, b.Folders)
+// talking. An error says that it is not recorded, and has to be told again.
+func (b *Bridge) hear(ctx context.Context, m telegram.Said) error {
+	_, directed := parseOrder(m.Text, b.folders())
 	if !directed && !m.Private && !m.ToBot {
-		return
+		return nil
 	}
-	who, refusal := b.findOperator(ctx, m.Contact)
-	if refusal != "" {
-		b.reply(ctx, m, refusal)
-		return
-	}
-	// The person's workspace is the wall for everything below, as for a call over HTTP.
-	ctx = wire.WithScope(ctx, who.Workspace)
-	var err error
-	if o.cancel {
-		err = b.cancelRun(ctx, who, m)
-	} else {
-		err = b.startRun(ctx, who, m, o)
-	}
+	who, refusal, err := b.findOperator(ctx, m.Contact)
 	if err != nil {
-		b.reply(ctx, m, fault.From(err).Message)
+		return err
 	}
-}
-
-// reply replies to a message. If Telegram does not take it, there is nobody to tell.
-func (b *Bridge) reply(ctx context.Context, m telegram.Said, text string) {
-	if _, err := b.Bot.Write(ctx, telegram.Post{Chat: m.Chat, ReplyTo: m.ID, Text: text}); err != nil {
-		b.Log.Warn("cannot answer in Telegram", "why", err.Error())
+	if refusal == "" && strings.TrimSpace(m.Text) == "" && m.File == nil {
+		refusal = "The bot takes texts, documents and pictures."
 	}
-}
-
-// startRun starts a run. The message that will show it is posted first, so that the run's
-// own entry says which message it is, and a restart in between loses nothing but that
-// message.
-func (b *Bridge) startRun(ctx context.Context, who roster.Identity, m telegram.Said, o order) error {
-	if o.prompt == "" {
-		return fault.New(fault.InvalidPayload, "Say what the agent is to do, such as /amp fix the failing test")
-	}
-	r := run.Request{Engine: o.engine, Prompt: o.prompt, Dir: o.folder}
-	// A resume line in the message itself beats the one in the message that it replies to.
-	session, found := engine.FindResume(m.Text)
-	if !found {
-		session, found = engine.FindResume(m.ReplyText)
-	}
-	if found {
-		r.Engine, r.Resume = session.Engine, session.Value
-		if last, err := b.Runs.Latest(ctx, session); err == nil && r.Dir == "" {
-			r.Dir = last.Dir
+	if refusal != "" { // strangers leave no trace, and if Telegram does not take the answer there is nobody to tell
+		if err := b.Bot.Write(ctx, telegram.Post{Chat: m.Chat, ReplyTo: m.ID, Text: refusal}); err != nil {
+			b.Log.Warn("cannot answer in Telegram", "why", err.Error())
 		}
+		return nil
 	}
-	// Without a directive and without a session, the first engine and the first folder are
-	// used.
-	if r.Engine == "" {
-		r.Engine = engine.Names()[0]
+	chat := chatName(m.Chat)
+	body := heard{
+		Message: m.ID, Contact: m.Contact, Text: clean(m.Text), File: m.File, ReplyTo: m.ReplyTo, ReplyText: clean(m.ReplyText),
 	}
-	if r.Dir == "" && len(b.Folders) > 0 {
-		r.Dir = b.Folders[0]
+	if m.File != nil {
+		body.File = &telegram.File{ID: clean(m.File.ID), Name: clean(m.File.Name), Size: m.File.Size}
 	}
-	id, err := b.Bot.Write(ctx, telegram.Post{Chat: m.Chat, ReplyTo: m.ID, Text: "starting · " + r.Engine})
-	if err != nil {
+	return b.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		var known int64
+		err := tx.QueryRow("SELECT count(*) FROM chat_heard WHERE chat = $1 AND message = $2", []any{chat, m.ID}, &known)
+		if err == nil && known == 0 {
+			tx.Append(ledger.Event{Workspace: workspaceOf(who), Kind: Heard, Actor: who.Actor(), Subject: chat, Body: body})
+		}
 		return err
-	}
-	r.Origin = origin(m.Chat, id)
-	if err = b.beginCursor(ctx); err == nil { // before the run, or it would not be told of
-		_, err = b.Runs.Open(ctx, who, r)
-	}
-	if err != nil {
-		_, _ = b.Bot.Write(ctx, telegram.Post{Chat: m.Chat, ID: id, Text: "not started"})
-		return err
-	}
-	return nil
+	})
 }
 
-// cancelRun stops the run whose message was replied to.
-func (b *Bridge) cancelRun(ctx context.Context, who roster.Identity, m telegram.Said) error {
-	page, err := b.Runs.List(ctx, run.Filter{Status: string(run.Running)}, "", wire.MaxPage)
-	if err != nil {
-		return err
+// clean is a text that any database takes.
+func clean(text string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
+}
+
+// workspaceOf is where an operator's runs are.
+func workspaceOf(who roster.Identity) string {
+	if who.Workspace == "" {
+		return roster.DefaultWorkspace
 	}
-	for _, r := range page.Runs {
-		if m.ReplyTo != 0 && r.Origin == origin(m.Chat, m.ReplyTo) {
-			_, err := b.Runs.Cancel(ctx, who, r.ID, "cancelled in Telegram by "+who.Name)
-			return err
-		}
-	}
-	return fault.New(fault.NotFound, "Reply to the message of a running run with /cancel, or press its button.")
+	return who.Workspace
 }
 
 // handlePress handles the button under a run, and returns what the person is shown.
 func (b *Bridge) handlePress(ctx context.Context, contact, data string) string {
-	who, refusal := b.findOperator(ctx, contact)
-	if refusal != "" {
-		return refusal
+	who, refusal, err := b.findOperator(ctx, contact)
+	if err != nil {
+		b.Log.Warn("cannot look up who pressed a button in Telegram", "error", err.Error())
+		return "Your operator account could not be looked up. Try again in a moment."
 	}
-	id := strings.TrimPrefix(data, prefix)
-	if _, err := b.Runs.Cancel(wire.WithScope(ctx, who.Workspace), who, id,
-		"cancelled in Telegram by "+who.Name); err != nil {
+	if refusal == "" {
+		refusal, err = b.stop(wire.WithScope(ctx, who.Workspace), who, strings.TrimPrefix(data, prefix))
+	}
+	if err != nil {
 		return fault.From(err).Message
 	}
-	return "The run was told to stop."
+	return refusal
 }
 
-// origin is a message of Telegram as the origin of a run; readOrigin is its inverse.
-func origin(chat int64, message int) string {
-	return fmt.Sprintf("%s:%d:%d", telegram.Name, chat, message)
+// stop tells a run to stop, and says so.
+func (b *Bridge) stop(ctx context.Context, who roster.Identity, id string) (says string, err error) {
+	_, err = b.Runs.Cancel(ctx, who, id, "cancelled in Telegram by "+who.Name)
+	return "The run was told to stop.", err
 }
 
-// readOrigin reads the chat and the message out of an origin; false for one of another
-// kind.
-func readOrigin(text string) (chat int64, message int, ok bool) {
-	parts := strings.Split(text, ":")
-	if len(parts) != 3 || parts[0] != telegram.Name {
-		return 0, 0, false
-	}
-	chat, err := strconv.ParseInt(parts[1], 10, 64)
-	message, err2 := strconv.Atoi(parts[2])
-	return chat, message, err == nil && err2 == nil
+// chatName is a chat in the ledger, and the target of what it is told; readChat is its inverse.
+func chatName(chat int64) string { return telegram.Name + ":" + strconv.FormatInt(chat, 10) }
+
+func readChat(name string) (chat int64) {
+	chat, _ = strconv.ParseInt(strings.TrimPrefix(name, telegram.Name+":"), 10, 64)
+	return chat
 }

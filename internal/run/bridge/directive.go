@@ -10,15 +10,30 @@ import (
 
 // order is what a message asks for.
 type order struct {
-	cancel bool
-	engine string // "" when the message names none
-	folder string
-	prompt string
+	command string // one of commands, "" for none
+	engine  string // "" when the message names none
+	folder  string
+	prompt  string // of file the path
+}
+
+// The commands. start is what Telegram sends when somebody opens the chat with the bot.
+const (
+	commandStop = "stop"
+	commandRuns = "runs"
+	commandNew  = "new"
+	commandFile = "file"
+	commandHelp = "help"
+)
+
+// commands are the words of commands, and what they mean.
+var commands = map[string]string{
+	"stop": commandStop, "cancel": commandStop, "runs": commandRuns, "new": commandNew, "file": commandFile,
+	"help": commandHelp, "start": commandHelp,
 }
 
 // parseOrder understands a message: directives at its beginning, then the prompt. A directive
-// is a word with a slash: an engine, a folder by its last name or its whole path, or
-// cancel. In groups Telegram appends the bot's name to the word. The first word that is
+// is a word with a slash: a command, an engine, or a folder by its last name or its whole path. In groups Telegram
+// appends the bot's name to the word. The first word that is
 // none begins the prompt, also if it has a slash. directed reports whether there was
 // one.
 func parseOrder(text string, folders []string) (o order, directed bool) {
@@ -34,8 +49,12 @@ func parseOrder(text string, folders []string) (o order, directed bool) {
 		}
 		name, _, _ := strings.Cut(word[1:], "@")
 		switch folder := findFolder(word, name, folders); {
-		case name == "cancel":
-			o.cancel = true
+		case commands[name] != "" && o.command == "":
+			o.command = commands[name]
+			if o.command == commandFile { // what follows is a path, which may begin with a slash
+				o.prompt = strings.TrimSpace(after)
+				return o, true
+			}
 		case slices.Contains(engine.Names(), name) && o.engine == "":
 			o.engine = name
 		case folder != "" && o.folder == "":

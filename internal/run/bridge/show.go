@@ -2,16 +2,20 @@ package bridge
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
-	"signalbox/internal/fault"
+	"signalbox/internal/address"
+	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 	"signalbox/internal/notify/telegram"
 	"signalbox/internal/run"
 	"signalbox/internal/run/engine"
 	"signalbox/internal/show"
+	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
 
@@ -21,120 +25,257 @@ const (
 	// shownActions is how many of the last actions are shown.
 	shownActions = 5
 	maxTitle     = 200
-	// maxAnswer leaves room for the rest in a message.
-	maxAnswer = 1500
+	// maxParts is in how many messages an answer is told. A longer one is sent as a file, below its beginning.
+	maxParts = 5
+	// partRoom leaves room for the number of a part.
+	partRoom = telegram.MaxPost - 16
 )
-
-// Run keeps the messages of runs up to date by following the ledger, on one node at a
-// time, until ctx ends.
-func (b *Bridge) Run(ctx context.Context) error {
-	if err := b.beginCursor(ctx); err != nil {
-		if ctx.Err() != nil { // the server stops before it has begun
-			return nil //nolint:nilerr // which is no failure
-		}
-		return err
-	}
-	return b.ledger.Consume(ctx, cursor, isOfRun, b.follow)
-}
 
 // beginCursor sets the cursor to now, unless it is set: a bridge that is switched on
 // does not show old runs.
 func (b *Bridge) beginCursor(ctx context.Context) error {
-	head, err := b.ledger.Head(ctx)
+	head, err := b.Ledger.Head(ctx)
 	if err != nil {
 		return err
 	}
-	return b.ledger.BeginAt(ctx, cursor, head)
+	return b.Ledger.BeginAt(ctx, cursor, head)
 }
 
-// isOfRun selects the entries about runs, of this and of other protocols.
-func isOfRun(kind string) bool { return strings.HasPrefix(kind, "run.") }
+// arrived is the kind of the entry that a message of ours has arrived.
+const arrived = "delivery.succeeded"
+
+// isShown selects the entries about runs, of this and of other protocols, and those after which a message of a run
+// can be edited.
+func isShown(kind string) bool {
+	return strings.HasPrefix(kind, "run.") || kind == arrived || kind == "gate.opened"
+}
+
+// shownRun is a run of a chat.
+type shownRun struct {
+	id, chat, workspace, delivery string
+	message                       int
+}
 
 // follow shows the runs in a page of entries, each once, however much has happened to
 // it. Progress that Telegram does not take is dropped, since the next edit replaces it;
-// the end of a run is tried again until Telegram takes it.
+// the end of a run goes through the outbox.
 func (b *Bridge) follow(ctx context.Context, entries []ledger.Entry) error {
 	touched := map[string]bool{} // and whether it has ended
-	for _, e := range entries {
-		if strings.HasPrefix(e.Subject, "run_") {
+	var deliveries []string
+	for i := range entries {
+		e := &entries[i]
+		if run := gate.AskedAt(e); run != "" {
+			if err := b.tellAwaited(ctx, run, e); err != nil {
+				return err
+			}
+		}
+		switch {
+		case e.Kind == arrived:
+			deliveries = append(deliveries, e.Subject)
+		case strings.HasPrefix(e.Kind, "run."):
 			touched[e.Subject] = touched[e.Subject] || e.Kind == "run.completed"
 		}
 	}
-	shown := false
-	// Get runs without a scope: the bridge serves the chat that asked, whose operator was
-	// checked then.
-	for id, ended := range touched {
-		r, err := b.Runs.Get(ctx, id)
-		if fault.Is(err, fault.NotFound) {
-			continue // a run of another protocol
+	if err := b.about(ctx, deliveries, touched); err != nil {
+		return err
+	}
+	edited := false
+	for id, over := range touched {
+		one, err := b.shownRun(ctx, id)
+		if errors.Is(err, sql.ErrNoRows) {
+			continue // not of a chat
+		}
+		if err == nil && over {
+			err = b.tellEnd(ctx, one)
+		} else if err == nil {
+			edited = true
+			err = b.showProgress(ctx, one)
 		}
 		if err != nil {
 			return err
 		}
-		chat, message, ok := readOrigin(r.Origin)
-		if !ok {
-			continue
-		}
-		shown = true
-		if err := b.show(ctx, r, chat, message); err != nil {
-			b.Log.Warn("cannot show a run in Telegram", "why", err.Error())
-			if ended {
-				return err
-			}
-		}
 	}
-	if shown { // Telegram takes a few changes a second, and people do not read faster
-		select {
-		case <-time.After(b.Every):
-		case <-ctx.Done():
-		}
+	if edited { // Telegram takes a few changes a second, and people do not read faster
+		ledger.Pause(ctx, nil, b.Every)
 	}
 	return nil
 }
 
-// show replaces the message of a run by the run as it is now. The button goes with the
-// end.
-func (b *Bridge) show(ctx context.Context, r run.Run, chat int64, message int) error {
+// shownRun is a run of a chat.
+func (b *Bridge) shownRun(ctx context.Context, id string) (one shownRun, err error) {
+	one.id = id
+	return one, b.DB.QueryRow(ctx, "SELECT chat, workspace, message, delivery FROM chat_run WHERE run = $1", []any{id},
+		&one.chat, &one.workspace, &one.message, &one.delivery)
+}
+
+// tellAwaited tells a chat that its run waits for a person, and where. The run is the one that the agent names.
+func (b *Bridge) tellAwaited(ctx context.Context, id string, e *ledger.Entry) error {
+	one, err := b.shownRun(ctx, id)
+	if errors.Is(err, sql.ErrNoRows) || err == nil && one.workspace != e.Workspace {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	o, err := ledger.Read[gate.Opening](e)
+	if err != nil {
+		return err
+	}
+	text := show.Text("Waits for a person: "+o.Shown.Title+" ("+o.AgentName+" asks)") + "\n" + b.Base + address.Gate.At(e.Subject)
+	return b.tell(ctx, one, e.Subject, []post{{Text: text}})
+}
+
+// about adds the runs that are shown by messages that have arrived.
+func (b *Bridge) about(ctx context.Context, deliveries []string, touched map[string]bool) error {
+	if len(deliveries) == 0 {
+		return nil
+	}
+	var where store.Where
+	where.In("delivery", deliveries)
+	ids, err := store.All(b.DB.Reading(ctx), store.Text, "SELECT run FROM chat_run WHERE "+where.String(), where.Args()...)
+	for _, id := range ids {
+		touched[id] = touched[id] // which is false for one that was not touched
+	}
+	return err
+}
+
+// showProgress replaces the message of a run by the run as it is now.
+func (b *Bridge) showProgress(ctx context.Context, one shownRun) error {
+	// Without a scope: the bridge serves the chat that asked, whose operator was checked then.
+	r, err := b.Runs.Get(ctx, one.id)
+	if err != nil {
+		return err
+	}
+	reference, err := b.Outbox.Reference(ctx, one.delivery)
+	if err != nil || reference == "" || r.Status != run.Running {
+		return err // the message is not there yet, or the end is told next
+	}
 	events, err := b.Runs.Events(ctx, r.ID, max(0, r.Events-4*shownActions))
 	if err != nil {
 		return err
 	}
-	p := telegram.Post{Chat: chat, ID: message, Text: show.Lines(render(r, events, time.Now()))}
-	if r.Status == run.Running {
-		p.Button, p.Data = "Cancel", prefix+r.ID
+	err = b.Bot.Write(ctx, telegram.Post{
+		Chat: readChat(one.chat), ID: telegram.Referred(reference), Text: renderProgress(r, events, time.Now()),
+		Button: "Stop", Data: prefix + r.ID,
+	})
+	if err != nil {
+		b.Log.Warn("cannot show a run in Telegram", "why", err.Error())
 	}
-	_, err = b.Bot.Write(ctx, p)
-	return err
+	return nil
 }
 
-// render is a run in a few lines: its status, its last actions while it goes on, and in
-// the end its answer and how to resume. It is plain text, so nothing that an agent
-// writes is formatted.
-func render(r run.Run, events []run.Numbered, now time.Time) string {
-	word, until := "working", now
+// tellEnd tells a chat the end of a run, once: its message is replaced, which notifies nobody, and new ones have the
+// answer.
+func (b *Bridge) tellEnd(ctx context.Context, one shownRun) error {
+	r, err := b.Runs.Get(ctx, one.id)
+	if err != nil {
+		return err
+	}
+	last, err := b.lastEvent(ctx, r.ID, r.Events)
+	if err != nil {
+		return err
+	}
+	posts := append([]post{{Text: show.Text(headLine(r, time.Now())), Of: one.delivery}}, outcome(r, last)...)
+	return b.tell(ctx, one, ended, posts)
+}
+
+// tell queues messages about a run for its chat, once.
+func (b *Bridge) tell(ctx context.Context, one shownRun, of string, posts []post) error {
+	return b.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+		var known int64
+		if err := tx.QueryRow("SELECT count(*) FROM chat_told WHERE run = $1 AND of = $2", []any{one.id, of}, &known); err != nil ||
+			known > 0 {
+			return err
+		}
+		body := told{Of: of, Deliveries: []string{}}
+		for _, p := range posts {
+			if p.Of == "" {
+				p.ReplyTo = one.message
+			}
+			delivery, err := b.queue(tx, one.chat, one.workspace, one.id, p)
+			if err != nil {
+				return err
+			}
+			body.Deliveries = append(body.Deliveries, delivery)
+		}
+		tx.Append(ledger.Event{
+			Workspace: one.workspace, Kind: kindTold, Actor: "system", Subject: one.id, Trace: one.id, Body: body,
+		})
+		return nil
+	})
+}
+
+// outcome is what people are told at the end of a run: its error, its answer, and how to resume. It is plain text, so
+// nothing that an agent writes is formatted.
+func outcome(r run.Run, last engine.Event) (posts []post) {
+	var all []string
+	if last.Error != "" {
+		all = append(all, word(r)+": "+last.Error)
+	}
+	if answer := strings.TrimSpace(last.Answer); answer != "" {
+		all = append(all, answer)
+	}
+	if len(all) == 0 {
+		all = append(all, word(r)+", without an answer.")
+	}
+	line := ""
+	if r.Line != "" {
+		line = "\n\n↩️ " + r.Line
+	}
+	text := show.Lines(strings.Join(all, "\n\n"))
+	parts := split(text+line, partRoom)
+	whole := len(parts) > maxParts
+	if whole {
+		note := "\n\nThe answer goes on in the file." + line
+		parts = []string{split(text, partRoom-len(note))[0] + note}
+	}
+	for i, part := range parts {
+		posts = append(posts, post{Text: named(i, len(parts)) + part})
+	}
+	if whole {
+		posts = append(posts, post{Answer: r.ID})
+	}
+	return posts
+}
+
+// word is the status of a run, as people read it.
+func word(r run.Run) string {
+	if r.Status == run.Running {
+		return "working"
+	}
+	return string(r.Status)
+}
+
+// headLine is a run in one line: its status, its engine, how long it has taken, and what it has used.
+func headLine(r run.Run, now time.Time) string {
 	if r.EndedAt != nil {
-		word, until = r.Outcome(), *r.EndedAt
+		now = *r.EndedAt
 	}
-	head := []string{word, r.Engine, until.Sub(r.OpenedAt).Round(time.Second).String()}
-	if r.Tokens > 0 {
-		head = append(head, fmt.Sprintf("%d tokens", r.Tokens))
+	// What it may use is said as long as it can use it.
+	of := func(used, most string, limited bool) string {
+		if limited && r.Status == run.Running {
+			used += " of " + most
+		}
+		return used
 	}
-	if r.CostUSD > 0 {
-		head = append(head, fmt.Sprintf("$%.2f", r.CostUSD))
+	taken := now.Sub(r.OpenedAt).Round(time.Second).String()
+	head := []string{word(r), r.Engine, of(taken, run.Lasting(r.Limits.Total), r.Limits.Total > 0)}
+	if r.Tokens > 0 || r.Budget.Tokens > 0 {
+		head = append(head, of(fmt.Sprint(r.Tokens), fmt.Sprint(r.Budget.Tokens), r.Budget.Tokens > 0)+" tokens")
 	}
-	lines := []string{strings.Join(head, " · ")}
+	if r.CostUSD > 0 || r.Budget.USD > 0 {
+		head = append(head, of(fmt.Sprintf("$%.2f", r.CostUSD), fmt.Sprintf("$%.2f", r.Budget.USD), r.Budget.USD > 0))
+	}
+	return strings.Join(head, " · ")
+}
+
+// renderProgress is a run that goes on in a few lines: its status and its last actions.
+func renderProgress(r run.Run, events []run.Numbered, now time.Time) string {
 	var actions []string
 	at := map[string]int{}
 	for _, n := range events {
 		var e engine.Event
-		if wire.UnmarshalPart(n.Event, &e) != nil {
-			continue
-		}
-		// A run that ended after it was read goes on here; its end is an entry of its own, and shown then.
-		if e.Type == engine.Completed && r.Status != run.Running {
-			lines = append(lines, outcomeLines(e)...)
-		}
-		if e.Type != engine.Acted || e.Action.Kind == engine.Turn || r.Status != run.Running {
+		if wire.UnmarshalPart(n.Event, &e) != nil || e.Type != engine.Acted || e.Action.Kind == engine.Turn {
 			continue
 		}
 		if i, known := at[e.Action.ID]; known {
@@ -144,22 +285,8 @@ func render(r run.Run, events []run.Numbered, now time.Time) string {
 		at[e.Action.ID] = len(actions)
 		actions = append(actions, actionLine(e))
 	}
-	lines = append(lines, actions[max(0, len(actions)-shownActions):]...)
-	if r.Status != run.Running && r.Line != "" {
-		lines = append(lines, "", "↩️ "+r.Line)
-	}
-	return strings.Join(lines, "\n")
-}
-
-// outcomeLines is the end of a run: its error, then its answer.
-func outcomeLines(e engine.Event) (lines []string) {
-	if e.Error != "" {
-		lines = append(lines, "", cut(e.Error, maxAnswer/2))
-	}
-	if e.Answer != "" {
-		lines = append(lines, "", cut(e.Answer, maxAnswer))
-	}
-	return lines
+	lines := append([]string{headLine(r, now)}, actions[max(0, len(actions)-shownActions):]...)
+	return show.Lines(strings.Join(lines, "\n"))
 }
 
 // actionLine is one line about an action.

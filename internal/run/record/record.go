@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -45,6 +46,8 @@ const (
 	// Pauses between tries while the server is away; each is twice the one before.
 	firstPause = 50 * time.Millisecond
 	maxPause   = 2 * time.Second
+	// troubleTime is longer than a server takes to start again as a rule.
+	troubleTime = 2 * time.Second
 	// pulseWait is how long the server is asked to hold a call for orders. It is shorter
 	// than the lease (RUN-35).
 	pulseWait = 20 // seconds
@@ -100,9 +103,20 @@ func (s Server) call(ctx context.Context, path string, body, answer any) error {
 	var e wire.ErrorBody
 	if err := wire.UnmarshalPart(text, &e); err != nil || e.Message == "" || res.StatusCode >= 500 ||
 		res.StatusCode == http.StatusTooManyRequests {
-		return fmt.Errorf("the server answered %s: %s", res.Status, e.Message)
+		return UnableError{res.Status, e.Message}
 	}
 	return &fault.Error{Code: e.Error, Message: e.Message, Field: e.Field, Details: e.Details}
+}
+
+// UnableError says that the server is there and cannot do what it was asked for now, such as while its disk is full.
+type UnableError struct{ Status, Message string }
+
+// Error is what the server says, or its status if it says nothing.
+func (e UnableError) Error() string {
+	if e.Message == "" {
+		return "The server answered " + e.Status + "."
+	}
+	return e.Message
 }
 
 // Recorder reports one run. Event takes events, Run sends them, Close says that there
@@ -123,6 +137,16 @@ type Recorder struct {
 	thread string
 	held   bool  // the session is ours
 	broken error // why nothing more can be recorded
+
+	// Awaited is called with the decisions that the run waits for, whenever they are others. Set it before Run; nil asks
+	// for none. known are the ids of their gates, which only the goroutine of the pulses uses.
+	Awaited func([]run.Awaited)
+	known   []string
+	// Trouble is called when nothing could be recorded for troubleTime, with the reason, and with "" when it can be
+	// again. Set it before Run; it may be nil.
+	Trouble func(why string)
+	failing time.Time // since when, and whether it was said; only Run uses them
+	said    bool
 }
 
 // Begin makes the recorder of a run, of which so many events are recorded already. stop
@@ -199,6 +223,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 		}
 		var o run.Orders
 		err := r.server.call(ctx, "/runs/"+r.id+"/events", report, &o)
+		r.noteTrouble(ctx, err)
 		if done := r.takeAnswer(report, o, err); done {
 			pause = firstPause
 			continue
@@ -208,6 +233,29 @@ func (r *Recorder) Run(ctx context.Context) error {
 			pause = min(2*pause, maxPause)
 		case <-ctx.Done():
 		}
+	}
+}
+
+// noteTrouble says that nothing can be recorded: the run would be held up in silence (RUN-37). What the server itself
+// says, as of a full disk, is said at once.
+func (r *Recorder) noteTrouble(ctx context.Context, err error) {
+	var refused *fault.Error
+	switch unable := (UnableError{}); {
+	case r.Trouble == nil || ctx.Err() != nil || errors.As(err, &refused):
+	case err == nil:
+		if r.said {
+			r.Trouble("")
+		}
+		r.failing, r.said = time.Time{}, false
+	case r.said:
+	case errors.As(err, &unable) && unable.Message != "":
+		r.said = true
+		r.Trouble(unable.Message)
+	case r.failing.IsZero():
+		r.failing = time.Now()
+	case time.Since(r.failing) > troubleTime:
+		r.said = true
+		r.Trouble("The server cannot be reached.")
 	}
 }
 
@@ -277,6 +325,13 @@ func (r *Recorder) outcome(ctx context.Context) error {
 func (r *Recorder) sendPulses(ctx context.Context) {
 	for ctx.Err() == nil {
 		o, err := r.pulse(ctx, pulseWait)
+		if err == nil && r.Awaited != nil && !slices.EqualFunc(o.Awaited, r.known, func(a run.Awaited, id string) bool { return a.Gate == id }) {
+			r.known = nil
+			for _, a := range o.Awaited {
+				r.known = append(r.known, a.Gate)
+			}
+			r.Awaited(o.Awaited)
+		}
 		var refused *fault.Error
 		switch {
 		case errors.As(err, &refused):
@@ -324,9 +379,12 @@ func (r *Recorder) checkHold(o run.Orders, err error) {
 // pulse sends one sign of life and waits for orders, at most so many seconds.
 func (r *Recorder) pulse(ctx context.Context, wait int) (o run.Orders, err error) {
 	r.mu.Lock()
-	thread := r.thread
+	p := run.Pulse{Thread: r.thread}
 	r.mu.Unlock()
-	return o, r.server.call(ctx, fmt.Sprintf("/runs/%s/pulse?wait=%d", r.id, wait), run.Pulse{Thread: thread}, &o)
+	if wait > 0 {
+		p.Awaited, p.Known = r.Awaited != nil, r.known
+	}
+	return o, r.server.call(ctx, fmt.Sprintf("/runs/%s/pulse?wait=%d", r.id, wait), p, &o)
 }
 
 // Lock holds a session for the run, on all machines, and waits until it is free

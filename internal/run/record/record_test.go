@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"signalbox/internal/fault"
 	"signalbox/internal/roster"
 	"signalbox/internal/run"
 	"signalbox/internal/run/engine"
@@ -98,6 +99,49 @@ func event(i int) engine.Event {
 func end() engine.Event {
 	yes := true
 	return engine.Event{Type: engine.Completed, Engine: "amp", OK: &yes}
+}
+
+// TestAFullDiskIsSaidAtOnce, and that it is over: meanwhile the run is held up.
+func TestAFullDiskIsSaidAtOnce(t *testing.T) {
+	b := start(t, storetest.SQLite(t))
+	r := b.open(t)
+	var full atomic.Bool
+	full.Store(true)
+	disk := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		wire.Fail(w, fault.New(fault.StoreFull, "The disk of the database is full."))
+	}))
+	t.Cleanup(disk.Close)
+	server := b.server()
+	server.URL = func() (string, error) {
+		if full.Load() {
+			return disk.URL, nil
+		}
+		return b.url, nil
+	}
+	recorder := server.Begin(r.ID, 0, func(err error) { t.Errorf("the run was stopped: %v", err) })
+	said := make(chan string, 10)
+	recorder.Trouble = func(why string) { said <- why }
+	done := make(chan error, 1)
+	go func() { done <- recorder.Run(t.Context()) }()
+	began := time.Now()
+	recorder.Event(event(0), engine.Usage{Source: "amp"})
+	if why := testbed.Receive(t, "the trouble", said); why != "The disk of the database is full." {
+		t.Errorf("%q", why)
+	}
+	t.Logf("said after %s", time.Since(began))
+	full.Store(false)
+	if why := testbed.Receive(t, "its end", said); why != "" {
+		t.Errorf("%q", why)
+	}
+	recorder.Event(end(), engine.Usage{Source: "amp"})
+	recorder.Close()
+	if err := testbed.Receive(t, "the end", done); err != nil {
+		t.Error(err)
+	}
+	if _, err := (record.Server{URL: func() (string, error) { return disk.URL, nil }, HTTP: record.NewHTTP()}).Open(t.Context(),
+		run.Request{Engine: "amp", Prompt: "go", Recorded: true}); err == nil || err.Error() != "The disk of the database is full." {
+		t.Errorf("%v", err)
+	}
 }
 
 // TestNothingIsLostOrTwiceOnABadConnection breaks every third call off, before or after

@@ -2,6 +2,7 @@ package runtest
 
 import (
 	"log/slog"
+	"slices"
 	"testing"
 
 	"signalbox/internal/gate"
@@ -15,14 +16,15 @@ import (
 )
 
 // Open opens a ledger that records runs, on the database at the address, with the core
-// that runs need. Nothing runs yet: tests start what they are about.
-func Open(t testing.TB, address string) (*ledgertest.Node, protocol.Core) {
+// that runs need, and what else a test is about. Nothing runs yet: tests start what they are about.
+func Open(t testing.TB, address string, more ...ledgertest.Part) (*ledgertest.Node, protocol.Core) {
 	t.Helper()
 	// Only what runs stand on: gates with what is below them, handoffs, and runs themselves.
-	n := ledgertest.Open(t, address, nil, append(gatetest.Parts(),
-		ledgertest.Part{Migrations: price.Migrations, Projection: price.Projection()},
-		ledgertest.Part{Migrations: handoff.Migrations, Projection: handoff.Projection()},
-		ledgertest.Part{Migrations: run.Migrations, Projection: run.Projection()}))
+	n := ledgertest.Open(t, address, nil, slices.Concat(gatetest.Parts(), []ledgertest.Part{
+		{Migrations: price.Migrations, Projection: price.Projection()},
+		{Migrations: handoff.Migrations, Projection: handoff.Projection()},
+		{Migrations: run.Migrations, Projection: run.Projection()},
+	}, more))
 	log := slog.New(slog.DiscardHandler)
 	prices, err := price.New(n.DB, n.Ledger, n.Now, log)
 	if err != nil {

@@ -5,7 +5,12 @@ package telegramtest
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -31,27 +36,48 @@ type API struct {
 	Asking atomic.Int64 // how many ask for updates at the moment
 	Asked  atomic.Int64 // how often somebody has
 	Crowd  atomic.Int64 // the most that ever did
+	Again  atomic.Bool  // the next message is told twice, as after an acknowledgement that was lost
 
 	t        testing.TB
 	took     func(Call)
 	messages atomic.Int64
-	numbers  atomic.Int64
-	updates  chan string
+	written  atomic.Int64 // by people
+
+	mu      sync.Mutex
+	updates []update // that the bot has not acknowledged
+	last    int64
+	news    chan struct{}
+	files   map[string][]byte
 }
+
+// update is one that the bot is told of until it has acknowledged it.
+type update struct {
+	id   int64
+	text string
+}
+
+// firstWritten is before the first number of a message of people, far from those of the bot.
+const firstWritten = 1000
 
 // New starts a Telegram that reports every call to took before it answers, except for those that ask for updates and
 // those that it refuses.
 func New(t testing.TB, took func(Call)) *API {
 	t.Helper()
-	a := &API{t: t, took: took, updates: make(chan string, 10)}
+	a := &API{t: t, took: took, news: make(chan struct{}), files: map[string][]byte{}}
+	a.written.Store(firstWritten)
 	mux := http.NewServeMux()
+	mux.HandleFunc("GET /file/bot"+Token+"/{file}", func(w http.ResponseWriter, r *http.Request) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		_, _ = w.Write(a.files[r.PathValue("file")])
+	})
 	mux.HandleFunc("POST /bot"+Token+"/{method}", a.serve)
 	a.URL = testbed.ServeHTTP(t, mux)
 	return a
 }
 
 func (a *API) serve(w http.ResponseWriter, r *http.Request) {
-	_ = r.ParseMultipartForm(1 << 20) // the server notices that a caller has gone when the body is read
+	_ = r.ParseMultipartForm(32 << 20) // the server notices that a caller has gone when the body is read
 	c := Call{Method: r.PathValue("method"), Values: map[string]string{}}
 	if c.Method == "getUpdates" {
 		a.poll(w, r)
@@ -76,8 +102,25 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprint(w, `{"ok":true,"result":true}`)
 		return
 	}
+	if c.Method == "getFile" {
+		a.mu.Lock()
+		content, there := a.files[c.Values["file_id"]]
+		a.mu.Unlock()
+		if !there {
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = fmt.Fprint(w, `{"ok":false,"error_code":400,"description":"Bad Request: wrong file_id"}`)
+			return
+		}
+		_, _ = fmt.Fprintf(w, `{"ok":true,"result":{"file_id":%q,"file_path":%q,"file_size":%d}}`, c.Values["file_id"],
+			c.Values["file_id"], len(content))
+		return
+	}
+	if f, head, err := r.FormFile("document"); err == nil {
+		content, _ := io.ReadAll(f)
+		c.Values["document"], c.Values["document_name"] = string(content), head.Filename
+	}
 	number := c.Values["message_id"] // that of the message that is changed
-	if c.Method == "sendMessage" {
+	if c.Method == "sendMessage" || c.Method == "sendDocument" {
 		c.Message = a.messages.Add(1)
 		number = fmt.Sprint(c.Message)
 	}
@@ -86,18 +129,42 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request) {
 		number, c.Values["chat_id"])
 }
 
-// poll answers when there is something, as Telegram does.
+// poll answers when there is something, as Telegram does: with what was not acknowledged, which is what stands before
+// the offset.
 func (a *API) poll(w http.ResponseWriter, r *http.Request) {
 	a.Asked.Add(1)
 	a.Crowd.Store(max(a.Crowd.Load(), a.Asking.Add(1)))
 	defer a.Asking.Add(-1)
-	select {
-	case update := <-a.updates:
-		_, _ = fmt.Fprintf(w, `{"ok":true,"result":[%s]}`, update)
-	case <-time.After(200 * time.Millisecond):
-		_, _ = fmt.Fprint(w, `{"ok":true,"result":[]}`)
-	case <-r.Context().Done():
+	offset, _ := strconv.ParseInt(r.FormValue("offset"), 10, 64)
+	for patience := time.After(200 * time.Millisecond); ; {
+		a.mu.Lock()
+		a.updates = slices.DeleteFunc(a.updates, func(u update) bool { return u.id < offset })
+		var told []string
+		for _, u := range a.updates {
+			told = append(told, u.text)
+		}
+		news := a.news
+		a.mu.Unlock()
+		if len(told) > 0 {
+			_, _ = fmt.Fprintf(w, `{"ok":true,"result":[%s]}`, strings.Join(told, ","))
+			return
+		}
+		select {
+		case <-news:
+		case <-patience:
+			_, _ = fmt.Fprint(w, `{"ok":true,"result":[]}`)
+			return
+		case <-r.Context().Done():
+			return
+		}
 	}
+}
+
+// Unacknowledged is how many updates the bot has not acknowledged.
+func (a *API) Unacknowledged() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.updates)
 }
 
 // Press has a user press the button with the data.
@@ -107,14 +174,38 @@ func (a *API) Press(user int64, data string) {
 	}})
 }
 
-// Write has a user write to a group. If replyTo is not 0, it is the number of the bot's message that this one answers,
-// and reply the text of it.
-func (a *API) Write(group, user int64, text string, replyTo int64, reply string) {
-	chat := map[string]any{"id": group, "type": "group"}
-	m := map[string]any{
-		"message_id": 1, "date": 1, "chat": chat, "text": text,
-		"from": map[string]any{"id": user, "first_name": "x"},
+// Write has a user write to a group, and returns the number of the message. If replyTo is not 0, it is the number of
+// the bot's message that this one answers, and reply the text of it.
+func (a *API) Write(group, user int64, text string, replyTo int64, reply string) (number int64) {
+	return a.say(group, user, map[string]any{"text": text}, replyTo, reply)
+}
+
+// Send has a user send a file, with a text below it.
+func (a *API) Send(group, user int64, caption, name string, content []byte) (number int64) {
+	id := fmt.Sprintf("file-%d", a.written.Load())
+	a.mu.Lock()
+	a.files[id] = content
+	a.mu.Unlock()
+	return a.say(group, user, map[string]any{
+		"caption": caption, "document": map[string]any{"file_id": id, "file_unique_id": id, "file_name": name, "file_size": len(content)},
+	}, 0, "")
+}
+
+// Forget makes a file one that Telegram does not hand out, such as one that it has kept for too long.
+func (a *API) Forget() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	clear(a.files)
+}
+
+func (a *API) say(group, user int64, m map[string]any, replyTo int64, reply string) (number int64) {
+	kind := "group"
+	if group > 0 {
+		kind = "private"
 	}
+	number = a.written.Add(1)
+	chat := map[string]any{"id": group, "type": kind}
+	m["message_id"], m["date"], m["chat"], m["from"] = number, 1, chat, map[string]any{"id": user, "first_name": "x"}
 	if replyTo != 0 {
 		m["reply_to_message"] = map[string]any{
 			"message_id": replyTo, "date": 1, "chat": chat, "text": reply,
@@ -122,13 +213,22 @@ func (a *API) Write(group, user int64, text string, replyTo int64, reply string)
 		}
 	}
 	a.update(map[string]any{"message": m})
+	if a.Again.Swap(false) {
+		a.update(map[string]any{"message": m})
+	}
+	return number
 }
 
 func (a *API) update(u map[string]any) {
-	u["update_id"] = a.numbers.Add(1)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.last++
+	u["update_id"] = a.last
 	text, err := json.Marshal(u)
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	a.updates <- string(text)
+	a.updates = append(a.updates, update{a.last, string(text)})
+	close(a.news)
+	a.news = make(chan struct{})
 }
