@@ -222,8 +222,7 @@ func TestOnlyAClearAnswerLetsARunGoOn(t *testing.T) {
 		"text": `{"halt":"false"}`, "upper case": `{"HALT":false}`, "twice": `{"halt":true,"halt":false}`,
 		"cut off": `{"halt":false`,
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		testbed.Parallel(t, name, func(t *testing.T) {
 			s := testbed.ServeHTTP(t, answer(200, body))
 			c, err := client.New(s, "rs-amp-key", client.WithAgent("writer"), client.WithPatience(100*time.Millisecond))
 			if err != nil {

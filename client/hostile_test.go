@@ -178,8 +178,7 @@ func TestTheKeyIsNotSentOn(t *testing.T) {
 func TestAnAnswerIsReadAsEveryReaderOfOursReadsIt(t *testing.T) {
 	words := wiretest.Words{Name: "status", Yes: `"approved"`, No: `"rejected"`, Rest: `,"gate_id":null,"message":""`}
 	for _, a := range wiretest.Answers(words) {
-		t.Run(a.Name, func(t *testing.T) {
-			t.Parallel()
+		testbed.Parallel(t, a.Name, func(t *testing.T) {
 			s := testbed.ServeHTTP(t, answer(200, a.Text))
 			c, err := client.New(s, "rs-amp-key", client.WithAgent("writer"), client.WithPatience(100*time.Millisecond))
 			if err != nil {

@@ -42,6 +42,12 @@ type outcome struct {
 	Code                    *int
 }
 
+// eachCLI runs an attempt in a CLI of its own.
+func eachCLI(t *testing.T, name string, attempt func(t *testing.T, a *agentCLI)) {
+	t.Helper()
+	testbed.Parallel(t, name, func(t *testing.T) { attempt(t, startCLI(t)) })
+}
+
 // startCLI starts a server, installs the hooks, and starts the CLI below a shell of its own. One command
 // of it waits for a person.
 func startCLI(t *testing.T) *agentCLI {
@@ -431,9 +437,7 @@ func sqlite(statement string) string {
 func TestWhatAnAgentChangesBehindTheServerIsFound(t *testing.T) {
 	t.Parallel()
 	for _, c := range tampered {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			a := startCLI(t)
+		eachCLI(t, c.name, func(t *testing.T, a *agentCLI) {
 			if got := a.does("only", c.command); c.policy && got.Verdict != "deny" {
 				t.Errorf("the policy says %+v", got)
 			}
@@ -521,9 +525,7 @@ for i in $(seq 300); do grep -q listening up.log && break; sleep 0.1; done; cat 
 func TestAnAgentThatStopsTheServerDoesNotGoOn(t *testing.T) {
 	t.Parallel()
 	for _, c := range outOfTheWay {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			a := startCLI(t)
+		eachCLI(t, c.name, func(t *testing.T, a *agentCLI) {
 			got := a.does("run", strings.ReplaceAll(c.command, "{PID}", fmt.Sprint(a.p.cmd.Process.Pid)))
 			t.Cleanup(func() { // what the agent has left behind
 				for _, pid := range processesIn(filepath.Dir(a.project)) {
@@ -558,8 +560,7 @@ func processesIn(dir string) (pids []int) {
 func TestARealCLIDoesNotDecide(t *testing.T) {
 	t.Parallel()
 	for name, cli := range realCLIs {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		testbed.Parallel(t, name, func(t *testing.T) {
 			program, dir := npmProgram(t, cli.program), t.TempDir()
 			p := up(t, dir)
 			mustRun(t, dir, "policy", "apply", writeFile(t, "version: 1\n"))

@@ -424,8 +424,7 @@ func TestEveryCommandThatWeShowWorks(t *testing.T) {
 		}
 	}
 	for _, document := range documents {
-		t.Run(document, func(t *testing.T) {
-			t.Parallel()
+		testbed.Parallel(t, document, func(t *testing.T) {
 			w := newWorld(t, seed.dir)
 			for _, line := range byDocument[document] {
 				runs := w.values.Replace(cmp.Or(instead[line], line))

@@ -238,8 +238,7 @@ func TestTheDocumentsCanBeFollowed(t *testing.T) {
 		if len(all) == 0 && !inProse.MatchString(text) {
 			continue
 		}
-		t.Run(page, func(t *testing.T) {
-			t.Parallel()
+		testbed.Parallel(t, page, func(t *testing.T) {
 			s := begin(t, "")
 			for _, found := range ownPort.FindAllStringSubmatch(text, -1) {
 				if found[1] != "7446" && s.ports[found[1]] == "" {
@@ -299,8 +298,7 @@ func TestTheBashClientsWorkFromThePage(t *testing.T) {
 	}
 	send, answered, register := all[0].text, all[1].text, all[2].text
 	for _, folder := range folders {
-		t.Run(folder, func(t *testing.T) {
-			t.Parallel()
+		testbed.Parallel(t, folder, func(t *testing.T) {
 			s := beginWithScripts(t, folder, "")
 			s.run(block{text: send + `signalbox mail --dir bob fetch
 signalbox mail --dir bob read msg_…
@@ -332,8 +330,7 @@ func TestTheBashClientsWorkWithBothDefaults(t *testing.T) {
 		t.Skip("SIGNALBOX_TEST_AMP_SCRIPTS names no checkout of the scripts")
 	}
 	for _, folder := range folders {
-		t.Run(folder, func(t *testing.T) {
-			t.Parallel()
+		testbed.Parallel(t, folder, func(t *testing.T) {
 			s := beginWithScripts(t, folder, "")
 			step := func(line string, wanted ...string) {
 				t.Helper()
@@ -536,8 +533,7 @@ func TestContributingCanBeFollowed(t *testing.T) {
 	}
 	text := readPage(t, "CONTRIBUTING.md")
 	for _, title := range []string{"Add a call", "Add a page to the dashboard"} {
-		t.Run(title, func(t *testing.T) {
-			t.Parallel()
+		testbed.Parallel(t, title, func(t *testing.T) {
 			_, rest, found := strings.Cut(text, "\n## "+title+"\n")
 			if !found {
 				t.Fatal("there is no such chapter")

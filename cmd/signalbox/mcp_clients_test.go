@@ -235,8 +235,7 @@ func TestClaudeCodeOffersEveryTool(t *testing.T) {
 		"claude": {"executor", "none"}, "signalbox-test-newest/claude": {"coordinator", "reviewer", "none"},
 	} {
 		for i, role := range roles {
-			t.Run(program+" "+role, func(t *testing.T) {
-				t.Parallel()
+			testbed.Parallel(t, program+" "+role, func(t *testing.T) {
 				startMCPAgent(t, p, program, role, keys[role], i%2 == 0).meet().says <- turn{text: "It is done."}
 			})
 		}
@@ -313,8 +312,7 @@ func TestEverySDKUsesEveryTool(t *testing.T) {
 		"TypeScript 1": {scoped + "sdk", []string{"node", "testdata/mcp/client.mjs"}, 1},
 		"TypeScript 2": {scoped + "client", []string{"node", "testdata/mcp/client.mjs"}, 2},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		testbed.Parallel(t, name, func(t *testing.T) {
 			testbed.Installed(t, c.installed)
 			dir := t.TempDir()
 			configure(t, dir, "tasks: {plan_approval: false}\n")
@@ -367,8 +365,7 @@ func TestTheInspectorFindsNothing(t *testing.T) {
 	p, keys := taskTeam(t)
 	keys["none"] = p.agent(t, "none-one", "")
 	for role, key := range keys {
-		t.Run(role, func(t *testing.T) {
-			t.Parallel()
+		testbed.Parallel(t, role, func(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), inspector, "--cli", p.url+"/mcp", "--transport", "http", "--header",
 				"Authorization: Bearer "+key, "--method", "tools/list", "--strict")
 			cmd.Env = append(cleanEnv(), "HOME="+t.TempDir(), "NO_PROXY=*")

@@ -115,8 +115,7 @@ func (c moded) at(t *testing.T, name, dir string) (m *meteredModel, start func(w
 func TestAModeMeansTheSameForEveryRealCLI(t *testing.T) {
 	t.Parallel()
 	for name, c := range modedCLIs {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		testbed.Parallel(t, name, func(t *testing.T) {
 			dir := t.TempDir()
 			configure(t, dir, modedConfig(name, npmProgram(t, c.program)))
 			p := up(t, dir)
@@ -186,8 +185,7 @@ func TestAModeMeansTheSameForEveryRealCLI(t *testing.T) {
 func TestSupervisedRealCLIsAskSignalbox(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"codex", "gemini", "opencode", "pi"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		testbed.Parallel(t, name, func(t *testing.T) {
 			c, dir := modedCLIs[name], t.TempDir()
 			configure(t, dir, modedConfig(name, npmProgram(t, c.program)))
 			p := up(t, dir)

@@ -116,8 +116,7 @@ proxy_set_header X-Forwarded-Proto $scheme;`
 			},
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		testbed.Parallel(t, name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "data")
 			configure(t, dir, strings.Join(c.args, "\n"))
 			p := up(t, dir)

@@ -58,8 +58,7 @@ func TestASpoolThatWasChangedIsAnAlarm(t *testing.T) {
 			}
 		}, "spool_replaced", nil},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
+		testbed.Parallel(t, c.name, func(t *testing.T) {
 			o := goOfflineListed(t)
 			o.kill()
 			for _, path := range all {

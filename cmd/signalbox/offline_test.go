@@ -353,8 +353,7 @@ func TestOtherClientsGoOnWithoutTheServerToo(t *testing.T) {
 		},
 		"Go": dial,
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		testbed.Parallel(t, name, func(t *testing.T) {
 			o := goOffline(t, offlinePolicy)
 			folder, key := filepath.Join(t.TempDir(), "spool"), strings.TrimSpace(mustRun(t, o.dir, "harness", "key"))
 			c := open(o, folder, key)

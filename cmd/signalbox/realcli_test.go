@@ -159,8 +159,7 @@ func TestRealCLIsTakeOurFlags(t *testing.T) {
 			"No session found": {"--resume", "3f0c9a52-7d41-4b8e-9c66-1e2f5a7b8c90"},
 		}},
 	} {
-		t.Run(engine, func(t *testing.T) {
-			t.Parallel()
+		testbed.Parallel(t, engine, func(t *testing.T) {
 			command, dir := npmProgram(t, engine), t.TempDir()
 			configure(t, dir, "runs: {start_timeout: 10m, "+engine+": {command: "+command+"}}\n")
 			up(t, dir)
@@ -346,8 +345,7 @@ func TestRealCLIsAreCountedAsTheirProvidersCount(t *testing.T) {
 			},
 		},
 	} {
-		t.Run(engine, func(t *testing.T) {
-			t.Parallel()
+		testbed.Parallel(t, engine, func(t *testing.T) {
 			command, dir, home, work, session := npmProgram(t, engine), t.TempDir(), t.TempDir(), t.TempDir(), ""
 			m := startMetered(t, 1)
 			m.shell, m.hours = c.shell, false

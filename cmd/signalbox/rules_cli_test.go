@@ -360,8 +360,7 @@ func TestTheTenRulesHoldForRealCLIs(t *testing.T) {
 		want = append(want, e.Expect)
 	}
 	for name, cli := range realCLIs {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		testbed.Parallel(t, name, func(t *testing.T) {
 			program, dir := npmProgram(t, cli.program), t.TempDir()
 			p := up(t, dir)
 			mustRun(t, dir, "policy", "apply", writeFile(t, policy))

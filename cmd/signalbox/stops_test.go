@@ -173,8 +173,7 @@ func (s *stopped) startCLI(t *testing.T, which string, install []string, args fu
 func TestStopsHoldInEveryCLI(t *testing.T) {
 	t.Parallel()
 	for which := range stopCLIs {
-		t.Run(which, func(t *testing.T) {
-			t.Parallel()
+		testbed.Parallel(t, which, func(t *testing.T) {
 			s := newStopped(t)
 			s.startCLI(t, which, nil, nil)
 			s.changes = stopCLIs[which].name != "claude-code" // which would ask, and nobody is there
@@ -210,8 +209,7 @@ func TestThePolicyDoesNotWidenTheCLIsOwnPermissions(t *testing.T) {
 			if final && stopCLIs[which].name != "claude-code" {
 				continue
 			}
-			t.Run(fmt.Sprintf("%s final %v", which, final), func(t *testing.T) {
-				t.Parallel()
+			testbed.Parallel(t, fmt.Sprintf("%s final %v", which, final), func(t *testing.T) {
 				s := newStopped(t)
 				s.startCLI(t, which, map[bool][]string{true: {"--final"}}[final], args)
 				s.try("allowed", false)
@@ -280,8 +278,7 @@ func (s *stopped) startA3S(t *testing.T, transport ...string) {
 // our harness as a program, which denies while the server is gone. Over HTTP nobody can: see docs/limits.md.
 func TestStopsHoldInA3SCode(t *testing.T) {
 	t.Parallel()
-	t.Run("stdio", func(t *testing.T) {
-		t.Parallel()
+	testbed.Parallel(t, "stdio", func(t *testing.T) {
 		s := newStopped(t)
 		// The call is not in the agent's own command line: then it would be taken for a part of the pipe.
 		start := testbed.Script(t, filepath.Join(filepath.Dir(s.folder), "harness.sh"),
@@ -297,8 +294,7 @@ func TestStopsHoldInA3SCode(t *testing.T) {
 			t.Errorf("%v %s", err, out)
 		}
 	})
-	t.Run("http", func(t *testing.T) {
-		t.Parallel()
+	testbed.Parallel(t, "http", func(t *testing.T) {
 		s := newStopped(t)
 		var added struct{ Keys map[string]string }
 		if err := json.Unmarshal([]byte(mustRun(t, s.dir, "agents", "add", "a3s", "--json")), &added); err != nil {

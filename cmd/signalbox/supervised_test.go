@@ -360,8 +360,7 @@ func TestASupervisedRunThatActsUnaskedIsStopped(t *testing.T) {
 		"says that all is well": {Stdout: []byte(runInit + did + runResult)},
 		"goes on":               {Stdout: []byte(runInit + did + runResult), Hold: filepath.Join(t.TempDir(), "never")},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		testbed.Parallel(t, name, func(t *testing.T) {
 			p := supervised(t, cli)
 			for _, engine := range []string{"amp", "claude"} {
 				code, out := run(t, p.dir, "run", engine, "--supervised", "--json", "--cwd", t.TempDir(), "--", "go")
@@ -382,8 +381,7 @@ func TestASupervisedRunThatActsUnaskedIsStopped(t *testing.T) {
 func TestARealClaudeCodeIsNotStoppedForWhatItAsks(t *testing.T) {
 	t.Parallel()
 	for _, program := range []string{"signalbox-test-tools/claude", "signalbox-test-newest/claude"} {
-		t.Run(program, func(t *testing.T) {
-			t.Parallel()
+		testbed.Parallel(t, program, func(t *testing.T) {
 			p, start := realClaude(t, program)
 			work, m, done := t.TempDir(), startModel(t, anthropic), make(chan string, 1)
 			page := filepath.Join(work, "page")

@@ -43,8 +43,7 @@ func TestScenariosOfTasksGoOnWhateverEndsTheServerBetweenTheirSteps(t *testing.T
 		},
 		"killed": (*process).kill,
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		testbed.Parallel(t, name, func(t *testing.T) {
 			dir := t.TempDir()
 			testbed.Write(t, dir+"/signalbox.yaml", "clock: {movable: true}\n")
 			p := up(t, dir)

@@ -154,8 +154,7 @@ func TestAFailureIsABlockThatCanBeDecoded(t *testing.T) {
 			return tx.Rollback
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		testbed.Parallel(t, name, func(t *testing.T) {
 			n, c := startSoon(t, storetest.SQLite(t), 5*time.Second, "rules: []\n")
 			end := prepare(n)
 			defer end()

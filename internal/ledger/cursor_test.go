@@ -275,8 +275,7 @@ func TestALeaseIsFreeAtOnceWhenItsHolderStops(t *testing.T) {
 
 func TestALeaseIsFreeWhenItsHolderStopsWhileItClaims(t *testing.T) {
 	for name, follow := range followers {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		testbed.Parallel(t, name, func(t *testing.T) {
 			address := storetest.Postgres(t)
 			l := several(t, address, 1)[0]
 			commit := storetest.HoldCommits(t, address, "ledger_cursor")

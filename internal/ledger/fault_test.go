@@ -72,8 +72,7 @@ func TestAConnectionThatBreaksDuringACommit(t *testing.T) {
 		"and what was sent arrives when all over": delay,
 	} {
 		for _, reads := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, reading %v", name, reads), func(t *testing.T) {
-				t.Parallel()
+			testbed.Parallel(t, fmt.Sprintf("%s, reading %v", name, reads), func(t *testing.T) {
 				p := newProxy(t)
 				n := start(t, p.address, t.TempDir())
 				for i := range 3 { // by now the head is guessed and statements are prepared
@@ -183,8 +182,7 @@ func TestADatabaseThatGoesAwayDuringACommitAndStaysAway(t *testing.T) {
 		"having committed":         loseAnswerGone,
 		"saying nothing":           freeze,
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		testbed.Parallel(t, name, func(t *testing.T) {
 			p := newProxy(t)
 			n := start(t, p.address, t.TempDir())
 			for i := range 3 {

@@ -56,8 +56,7 @@ func TestAnEntryThatWasChangedIsNotProved(t *testing.T) {
 		"another tile": "UPDATE ledger_tile SET hashes = (SELECT hashes FROM ledger_tile WHERE level = 0 AND n = 1) " +
 			"WHERE level = 0 AND n = 0",
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		testbed.Parallel(t, name, func(t *testing.T) {
 			storetest.Each(t, func(t *testing.T, address string) {
 				n := startFilled(t, address, 600)
 				n.stop()

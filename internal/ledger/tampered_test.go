@@ -169,8 +169,7 @@ func TestTheLedgerIsComparedWithTheCheckpointFileAtTheStart(t *testing.T) {
 		"the checkpoint file is of another log": file(strings.Join(split(readFile(t, "testdata", exportSeed)).signed, "\n") +
 			"\n"),
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		testbed.Parallel(t, name, func(t *testing.T) {
 			storetest.Each(t, func(t *testing.T, address string) {
 				_, dir := stopped(t, address, 512)
 				same := start(t, address, dir)
@@ -309,8 +308,7 @@ func TestALedgerThatIsTamperedWithWhileItRunsStopsWriting(t *testing.T) {
 			func(i intruder) { i.flip(5*32, "ledger_tile", "hashes", "level = 0 AND n = 0") }, prove5,
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		testbed.Parallel(t, name, func(t *testing.T) {
 			storetest.Each(t, func(t *testing.T, address string) {
 				n := signed(t, address, 512)
 				i := intrude(t, address)

@@ -352,6 +352,17 @@ func TestSignaturesMayBeRequired(t *testing.T) {
 	alice.Send(bob.Address, "s", "m")
 }
 
+func wantSuspendedForAnHour(t *testing.T, n *mailtest.Node, who *mailtest.Agent, to string) {
+	t.Helper()
+	_, err := n.Mail.Route(t.Context(), who.Who(), who.Letter(to, "s", "m", ""))
+	if mailtest.Code(err) != fault.AgentSuspended {
+		t.Errorf("%v", err)
+	}
+	n.Move(61 * time.Minute)
+	who.Send(to, "s", "m")
+	n.WantClean()
+}
+
 func TestASuspensionEndsByItself(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, address string) {
@@ -361,13 +372,7 @@ func TestASuspensionEndsByItself(t *testing.T) {
 			n.Now().Add(time.Hour)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := n.Mail.Route(t.Context(), alice.Who(),
-			alice.Letter(bob.Address, "s", "m", "")); mailtest.Code(err) != fault.AgentSuspended {
-			t.Errorf("%v", err)
-		}
-		n.Move(61 * time.Minute)
-		alice.Send(bob.Address, "s", "m")
-		n.WantClean()
+		wantSuspendedForAnHour(t, n, alice, bob.Address)
 	})
 }
 
@@ -383,13 +388,7 @@ func TestAnAgentThatSendsNothingButAttacksIsSuspended(t *testing.T) {
 			t.Fatalf("%d: %v", i, err)
 		}
 	}
-	if _, err := n.Mail.Route(t.Context(), mallory.Who(),
-		mallory.Letter(bob.Address, "s", "m", "")); mailtest.Code(err) != fault.AgentSuspended {
-		t.Errorf("%v", err)
-	}
-	n.Move(61 * time.Minute)
-	mallory.Send(bob.Address, "s", "m")
-	n.WantClean()
+	wantSuspendedForAnHour(t, n, mallory, bob.Address)
 }
 
 // receiver is a webhook that answers as it is told to.

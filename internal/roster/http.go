@@ -48,11 +48,11 @@ func (r *Roster) Routes() []wire.Route {
 			Method: "PATCH", Path: "/ops/agents/{name}",
 			Summary: "Change an agent, suspend it or let it go on; rate_limit is a number of requests " +
 				"a minute, 0 for no limit, or \"default\"", Auth: wire.Operator, Query: []wire.Param{inWorkspace},
-			Request: AgentChange{}, Answer: Agent{}, Handle: wire.Take(http.StatusOK, maxBody, r.patchAgent),
+			Request: AgentChange{}, Answer: Agent{}, Handle: wire.Take(http.StatusOK, maxBody, changeNamed(r.ChangeAgent)),
 		},
 		{
 			Method: "DELETE", Path: "/ops/agents/{name}", Summary: "Remove an agent and its keys", Auth: wire.Operator,
-			Query: []wire.Param{inWorkspace}, Status: 204, Handle: wire.Do(r.deleteAgent),
+			Query: []wire.Param{inWorkspace}, Status: 204, Handle: wire.Do(removeNamed(r.RemoveAgent)),
 		},
 		{
 			Method: "GET", Path: "/ops/keys", Summary: "List keys, without their secrets", Auth: wire.Viewer,
@@ -102,11 +102,11 @@ func (r *Roster) Routes() []wire.Route {
 			Method: "PATCH", Path: "/ops/users/{name}", Auth: wire.Operator,
 			Summary: "Change what agents may do for a user, suspend the user or let them go on",
 			Query:   []wire.Param{inWorkspace}, Request: UserChange{}, Answer: User{},
-			Handle: wire.Take(http.StatusOK, maxBody, r.patchUser),
+			Handle: wire.Take(http.StatusOK, maxBody, changeNamed(r.ChangeUser)),
 		},
 		{
 			Method: "DELETE", Path: "/ops/users/{name}", Summary: "Remove a user and their keys; their agents stay",
-			Auth: wire.Operator, Query: []wire.Param{inWorkspace}, Status: 204, Handle: wire.Do(r.deleteUser),
+			Auth: wire.Operator, Query: []wire.Param{inWorkspace}, Status: 204, Handle: wire.Do(removeNamed(r.RemoveUser)),
 		},
 		{
 			Method: "POST", Path: "/ops/users/{name}/key", Summary: "Make a further key for a user, shown this once",
@@ -124,7 +124,7 @@ func (r *Roster) Routes() []wire.Route {
 		},
 		{
 			Method: "DELETE", Path: "/ops/owners/{name}", Summary: "Remove a user, in the words of version 0.1",
-			Auth: wire.Operator, Query: []wire.Param{inWorkspace}, Status: 204, Handle: wire.Do(r.deleteUser),
+			Auth: wire.Operator, Query: []wire.Param{inWorkspace}, Status: 204, Handle: wire.Do(removeNamed(r.RemoveUser)),
 		},
 		{
 			Method: "POST", Path: "/ops/owners/{name}/key", Auth: wire.Operator,
@@ -220,18 +220,27 @@ func (r *Roster) postAgent(req *http.Request, n NewAgent) (AddedAgent, error) {
 	return AddedAgent{a, keys}, err
 }
 
-func (r *Roster) patchAgent(req *http.Request, c AgentChange) (Agent, error) {
-	workspace, err := QueryWorkspace(req)
-	if err != nil {
-		return Agent{}, err
+// changeNamed handles a call that changes what the path names, in the workspace that the query names.
+func changeNamed[C, T any](
+	change func(ctx context.Context, by Identity, workspace, name string, c C) (T, error),
+) func(*http.Request, C) (T, error) {
+	return func(req *http.Request, c C) (T, error) {
+		workspace, err := QueryWorkspace(req)
+		if err != nil {
+			var none T
+			return none, err
+		}
+		return change(req.Context(), From(req.Context()), workspace, req.PathValue("name"), c)
 	}
-	return r.ChangeAgent(req.Context(), From(req.Context()), workspace, req.PathValue("name"), c)
 }
 
-func (r *Roster) deleteAgent(req *http.Request) error {
-	workspace, err := QueryWorkspace(req)
-	if err != nil {
-		return err
+// removeNamed handles a call that removes what the path names, in the workspace that the query names.
+func removeNamed(remove func(ctx context.Context, by Identity, workspace, name string) error) func(*http.Request) error {
+	return func(req *http.Request) error {
+		workspace, err := QueryWorkspace(req)
+		if err != nil {
+			return err
+		}
+		return remove(req.Context(), From(req.Context()), workspace, req.PathValue("name"))
 	}
-	return r.RemoveAgent(req.Context(), From(req.Context()), workspace, req.PathValue("name"))
 }

@@ -112,22 +112,6 @@ func (r *Roster) postUser(req *http.Request, in NewUser) (AddedUser, error) {
 	return AddedUser{u, key.Secret}, err
 }
 
-func (r *Roster) patchUser(req *http.Request, in UserChange) (User, error) {
-	workspace, err := QueryWorkspace(req)
-	if err != nil {
-		return User{}, err
-	}
-	return r.ChangeUser(req.Context(), From(req.Context()), workspace, req.PathValue("name"), in)
-}
-
-func (r *Roster) deleteUser(req *http.Request) error {
-	workspace, err := QueryWorkspace(req)
-	if err != nil {
-		return err
-	}
-	return r.RemoveUser(req.Context(), From(req.Context()), workspace, req.PathValue("name"))
-}
-
 func (r *Roster) postUserKey(req *http.Request) (IssuedKey, error) {
 	workspace, err := QueryWorkspace(req)
 	if err != nil {

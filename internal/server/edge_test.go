@@ -50,8 +50,7 @@ func TestWhatIsOpenToThisMachineIsClosedFromElsewhere(t *testing.T) {
 			"mail.registration": "owner", "server.metrics": "operators",
 		}, nil, closed, closed, open},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		testbed.Parallel(t, name, func(t *testing.T) {
 			b := start(t, "", c.settings)
 			// Whoever has a key chooses a webhook, so its wall is tried with one.
 			_, key := b.addAgent("insider")

@@ -81,8 +81,7 @@ func TestTheListenerHasLimits(t *testing.T) {
 			t.Errorf("answered %q", line)
 		}
 	})
-	t.Run("a client that sends its header too slowly is cut off", func(t *testing.T) {
-		t.Parallel()
+	testbed.Parallel(t, "a client that sends its header too slowly is cut off", func(t *testing.T) {
 		conn := dial(t, b)
 		_, _ = fmt.Fprint(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\n")
 		if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {

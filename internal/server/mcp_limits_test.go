@@ -75,8 +75,7 @@ func TestToolsKeepTheLimitsOfTheirCalls(t *testing.T) {
 func TestToolsThatWait(t *testing.T) {
 	t.Parallel()
 	for name, overHTTP := range map[string]bool{"HTTP": true, "bridge": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		testbed.Parallel(t, name, func(t *testing.T) {
 			b := startTools(t)
 			s := b.connect("executor", overHTTP)
 			waits := func(ctx context.Context, s *sdk.ClientSession) <-chan string {

@@ -166,12 +166,19 @@ func (p *tab) has(text string) string {
 	return fmt.Sprintf("document.body.innerText.includes(%q)", text)
 }
 
+// startWriter starts a server with an agent, writer, whose key it returns, and an operator, whose token it returns.
+func startWriter(t *testing.T) (b *box, key, ann string) {
+	t.Helper()
+	b = start(t, "", nil)
+	_, key = b.addAgent("writer")
+	return b, key, b.operator("ann", "operator")
+}
+
 func TestTheDashboardInABrowser(t *testing.T) {
 	t.Parallel()
 	browser := chromium(t)
-	b := start(t, "", nil)
-	_, key := b.addAgent("writer")
-	ann, ben := b.operator("ann", "operator"), b.operator("ben", "operator")
+	b, key, ann := startWriter(t)
+	ben := b.operator("ben", "operator")
 	at := func(gate string) string { return fmt.Sprintf("location.pathname === '/ui/inbox/%s'", gate) }
 
 	t.Run("a gate arrives live and is approved from the keyboard", func(t *testing.T) {

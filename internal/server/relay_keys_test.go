@@ -188,9 +188,7 @@ var sequences = flag.Int("sequences", 64, "how many sequences of keys are tried 
 func TestNoKeysDecideAGateThatIsNotMarked(t *testing.T) {
 	t.Parallel()
 	browser := chromium(t)
-	b := start(t, "", nil)
-	_, key := b.addAgent("writer")
-	ann := b.operator("ann", "operator")
+	b, key, ann := startWriter(t)
 	gates := []string{b.ask(key, "writer", "run-1", "Send letter 1"), b.ask(key, "writer", "run-2", "Send letter 2")}
 	status := func(gate string) string {
 		var g struct{ Status string }

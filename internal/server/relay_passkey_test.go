@@ -120,9 +120,7 @@ func (b *box) assertions() map[string]string {
 
 func TestAVoteIsSignedInTheBrowser(t *testing.T) {
 	t.Parallel()
-	b := start(t, "", nil)
-	_, key := b.addAgent("writer")
-	ann := b.operator("ann", "operator")
+	b, key, ann := startWriter(t)
 	b.setPolicy(asksPresence)
 	p := b.tab(t, chromium(t), ann)
 	if _, err := chromedp.Call(p.ctx, webauthn.Enable, webauthn.EnableParams{}); err != nil {

@@ -230,9 +230,7 @@ func TestABulkDecisionShowsEveryActionAndTakesNoHighRisk(t *testing.T) {
 func TestAMebibyteIsReadWholeInABrowser(t *testing.T) {
 	t.Parallel()
 	browser := chromium(t)
-	b := start(t, "", nil)
-	_, key := b.addAgent("writer")
-	ann := b.operator("ann", "operator")
+	b, key, ann := startWriter(t)
 	b.gated()
 	p := b.tab(t, browser, ann)
 

@@ -12,8 +12,7 @@ import (
 // A killed process does not show whether a commit has reached the disk; these
 // settings are what makes it so.
 func TestACommitIsOnDiskBeforeItIsAnswered(t *testing.T) {
-	t.Run("sqlite", func(t *testing.T) {
-		t.Parallel()
+	testbed.Parallel(t, "sqlite", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "x.db")
 		db, err := Open(t.Context(), path)
 		if err != nil {
@@ -37,8 +36,7 @@ func TestACommitIsOnDiskBeforeItIsAnswered(t *testing.T) {
 			t.Errorf("the file is for others too: %v %v", info.Mode(), err)
 		}
 	})
-	t.Run("postgres", func(t *testing.T) {
-		t.Parallel()
+	testbed.Parallel(t, "postgres", func(t *testing.T) {
 		address, err := url.Parse(os.Getenv("SIGNALBOX_TEST_POSTGRES"))
 		if err != nil || address.Host == "" {
 			testbed.Missing(t, "there is no PostgreSQL; run the tests with make test")

@@ -46,6 +46,15 @@ func Receive[T any](t testing.TB, what string, from <-chan T) T {
 	}
 }
 
+// Parallel runs a part of a test beside its others.
+func Parallel(t *testing.T, name string, part func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		t.Parallel()
+		part(t)
+	})
+}
+
 // Context is a context that ends with the test, and when Patience is over: for calls that
 // wait for something that has to happen.
 func Context(t testing.TB) context.Context {

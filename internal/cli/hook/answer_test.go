@@ -48,8 +48,7 @@ func TestAnAnswerIsReadAsEveryReaderOfOursReadsIt(t *testing.T) {
 		Rest: `,"jsonrpc":"2.0","id":"<id>"`,
 	}
 	for _, a := range wiretest.Answers(words) {
-		t.Run(a.Name, func(t *testing.T) {
-			t.Parallel()
+		testbed.Parallel(t, a.Name, func(t *testing.T) {
 			s := harnessThatSays(t, a.Text)
 			f := asker{App: &command.App{Server: s}}
 			for _, tool := range []string{"claude-code", "codex"} {

@@ -89,8 +89,7 @@ func TestWhatIsFetchedIsJudged(t *testing.T) {
 			Untrusted, "does not verify",
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		testbed.Parallel(t, name, func(t *testing.T) {
 			s := newStranger(t)
 			b := bobAt(t, s)
 			c.m.id = "msg_1_aaaa"

@@ -101,8 +101,7 @@ func TestVectorsThroughRealProcesses(t *testing.T) {
 			strings.Contains(text, " "+dir) || strings.Contains(text, `path":"`+dir) {
 			continue
 		}
-		t.Run(c.Name, func(t *testing.T) {
-			t.Parallel()
+		testbed.Parallel(t, c.Name, func(t *testing.T) {
 			s := spec(t, runtest.CLI{Stdout: c.Stream, Stderr: c.Input.Stderr, Exit: c.Input.ExitCode})
 			command := s.Job.Settings.Command
 			s.Job = c.Job()

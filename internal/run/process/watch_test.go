@@ -69,8 +69,7 @@ func TestASilentCLIIsEndedWithinTwoSecondsOfItsLimit(t *testing.T) {
 			[]string{"amp has taken 3s, which is as long as it may (--total-timeout, runs.amp.total_timeout). It was last at"},
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		testbed.Parallel(t, name, func(t *testing.T) {
 			s := spec(t, c.cli)
 			s.Limits = process.DefaultLimits()
 			c.limit(&s.Limits)
