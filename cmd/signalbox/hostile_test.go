@@ -46,7 +46,6 @@ const marker = "anzibar"
 // attacker sends the hostile messages over one way in.
 type attacker struct {
 	t       *testing.T
-	p       *process
 	from    string
 	private ed25519.PrivateKey
 	send    func(h *hostile, body map[string]any) (status int, answer string)
@@ -162,14 +161,14 @@ func TestNoHostileMessageIsBelieved(t *testing.T) {
 	id := func() string { n++; return fmt.Sprintf("msg_1706648400_%04x", n) }
 	var key string
 	attackers := map[string]*attacker{
-		"route": {t, p, "", nil, func(h *hostile, body map[string]any) (int, string) {
+		"route": {t, "", nil, func(h *hostile, body map[string]any) (int, string) {
 			for name, value := range h.Beside {
 				body[name] = value
 			}
 			text, _ := json.Marshal(body)
 			return post(t, p.url+"/v1/route", string(text), map[string]string{"Authorization": "Bearer " + key})
 		}},
-		"federation": {t, p, "zoe@theirs.third.test", foreign, func(h *hostile, m map[string]any) (int, string) {
+		"federation": {t, "zoe@theirs.third.test", foreign, func(h *hostile, m map[string]any) (int, string) {
 			body := map[string]any{"payload": m["payload"], "sender_public_key": publicPEM(foreign)}
 			delete(m, "payload")
 			m["version"], m["id"], m["timestamp"] = "amp/0.1", id(), now()
@@ -185,7 +184,7 @@ func TestNoHostileMessageIsBelieved(t *testing.T) {
 					ed25519.Sign(third.private, append([]byte(at+"."), text...))),
 			})
 		}},
-		"mesh": {t, p, "mallory@default.first.test", foreign, func(h *hostile, m map[string]any) (int, string) {
+		"mesh": {t, "mallory@default.first.test", foreign, func(h *hostile, m map[string]any) (int, string) {
 			m["id"], m["timestamp"] = id(), now()
 			m["_forwarded"] = map[string]any{"original_from": m["from"], "original_to": m["to"], "forwarded_by": "host-b"}
 			for name, value := range h.Beside {
@@ -194,7 +193,7 @@ func TestNoHostileMessageIsBelieved(t *testing.T) {
 			text, _ := json.Marshal(m)
 			at, sum := strconv.FormatInt(time.Now().Unix(), 10), sha256.Sum256(text)
 			proof := hmac.New(sha256.New, []byte(secret))
-			fmt.Fprintf(proof, "%s.host-b.%x", at, sum)
+			_, _ = fmt.Fprintf(proof, "%s.host-b.%x", at, sum)
 			return post(t, p.url+"/v1/mesh/route", string(text), map[string]string{
 				"X-Forwarded-From": "host-b", "X-AMP-Timestamp": at, "X-AMP-Mesh-Auth": fmt.Sprintf("v1=%x", proof.Sum(nil)),
 				"X-AMP-Sender-Key": hex.EncodeToString(foreign.Public().(ed25519.PublicKey)),
@@ -314,7 +313,8 @@ func (m *mailer) disbelieves(way string, want int) {
 		}
 		unbelieved(t, way+", read --json", shown)
 		head, inside, _ := strings.Cut(m.mail("read", stored[i].Envelope.ID), "<external-content ")
-		if unbelieved(t, way+", read", head); inside != "" {
+		unbelieved(t, way+", read", head)
+		if inside != "" {
 			unbelieved(t, way+", read", "<external-content "+strings.TrimRight(inside, "\n"))
 		}
 	}
@@ -393,7 +393,7 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 func (m *mailer) overBus(want int) (all []any) {
 	t := m.t
 	t.Helper()
-	dir, err := os.MkdirTemp("", "bus") //nolint:usetesting // the path of a socket has to be short
+	dir, err := os.MkdirTemp("", "bus") // the path of a socket has to be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -423,7 +423,7 @@ func (m *mailer) overBus(want int) (all []any) {
 	lines.Buffer(nil, 16<<20)
 	published := 0
 	call := func(id int, method, params string) {
-		fmt.Fprintf(conn, `{"jsonrpc":"2.0","method":%q,"params":%s,"id":%d}`+"\n", method, params, id)
+		_, _ = fmt.Fprintf(conn, `{"jsonrpc":"2.0","method":%q,"params":%s,"id":%d}`+"\n", method, params, id)
 		for lines.Scan() {
 			var out map[string]any
 			if err := json.Unmarshal(lines.Bytes(), &out); err != nil {

@@ -124,8 +124,13 @@ func TestAModeMeansTheSameForEveryRealCLI(t *testing.T) {
 				mode, what string
 				done       bool
 			}{
-				{"read", "write", false}, {"read", "shell", false}, {"", "write", true}, {"edit", "outside", false},
-				{"edit", "linked", false}, {"edit", "shell", false}, {"full", "shell", true},
+				{"read", "write", false},
+				{"read", "shell", false},
+				{"", "write", true},
+				{"edit", "outside", false},
+				{"edit", "linked", false},
+				{"edit", "shell", false},
+				{"full", "shell", true},
 			} {
 				work, outside := t.TempDir(), t.TempDir()
 				if err := os.Symlink(outside, filepath.Join(work, "link")); err != nil {
@@ -195,7 +200,10 @@ func TestSupervisedRealCLIsAskSignalbox(t *testing.T) {
 				file, decision string
 				done           bool
 			}{
-				{"plain", "", true}, {"forbidden", "", false}, {"deployed", "approve", true}, {"deployed", "reject", false},
+				{"plain", "", true},
+				{"forbidden", "", false},
+				{"deployed", "approve", true},
+				{"deployed", "reject", false},
 				{"dead", "kill", false},
 			} {
 				work := t.TempDir()

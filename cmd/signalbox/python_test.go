@@ -171,7 +171,8 @@ func TestTheCallsOfTheSpecificationWorkAsItShowsThem(t *testing.T) {
 	acked(answer{200, 1.0, false}, "ack", sent[0], sent[3], "msg_1_none") // what is gone is no error
 	acked(answer{200, true, false}, "delete", sent[4])
 	acked(answer{200, true, true}, "delete", sent[4])
-	if me.python(&page, "pending"); page.Count != 0 {
+	me.python(&page, "pending")
+	if page.Count != 0 {
 		t.Errorf("still there: %+v", page)
 	}
 	// What the client has fetched it reads and deletes, as the commands of the specification do.

@@ -171,8 +171,8 @@ func newSite(t *testing.T) *site {
 	} {
 		testbed.Write(t, filepath.Join(s.root, name), text)
 	}
-	testbed.Script(t, filepath.Join(s.root, "bin/npm"), "echo \"npm $*\" >>"+s.root+"/ran\n")
-	testbed.Script(t, filepath.Join(s.root, "bin/sudo"), "echo \"sudo $*\" >>"+s.root+"/ran\nexec \"$@\"\n")
+	testbed.Script(t, filepath.Join(s.root, "bin", "npm"), "echo \"npm $*\" >>"+s.root+"/ran\n")
+	testbed.Script(t, filepath.Join(s.root, "bin", "sudo"), "echo \"sudo $*\" >>"+s.root+"/ran\nexec \"$@\"\n")
 	for _, command := range []string{
 		"git init -q --bare -b main ../remote", "git init -q -b main .", "git remote add origin ../remote",
 		"mkdir -p .git/hooks && touch .git/hooks/pre-commit", "git add docs", "git commit -q --no-verify -m First",

@@ -46,18 +46,18 @@ func (s *Runs) checkLaunch(b opened, more []string) (opened, error) {
 }
 
 // Inside resolves the links of a path, and reports whether it is one of the folders, or inside of one.
-func Inside(path string, folders []string) (real string, within bool) {
-	real, err := filepath.EvalSymlinks(path)
+func Inside(path string, folders []string) (resolved string, within bool) {
+	resolved, err := filepath.EvalSymlinks(path)
 	if err != nil || path == "" {
 		return path, false
 	}
 	for _, folder := range folders {
 		if allowed, err := filepath.EvalSymlinks(folder); err == nil &&
-			(real == allowed || strings.HasPrefix(real, strings.TrimSuffix(allowed, "/")+"/")) {
+			(resolved == allowed || strings.HasPrefix(resolved, strings.TrimSuffix(allowed, "/")+"/")) {
 			within = true
 		}
 	}
-	return real, within
+	return resolved, within
 }
 
 // Detached starts a program that outlives this process: in a session of its own, with

@@ -163,8 +163,11 @@ func TestASilentRunIsShownAsOne(t *testing.T) {
 			silent bool
 			words  string
 		}{
-			{started, false, "running"}, {silent, true, "running (silent)"}, {acted, false, "running"},
-			{silent, true, "running (silent)"}, {completed, false, "completed"},
+			{started, false, "running"},
+			{silent, true, "running (silent)"},
+			{acted, false, "running"},
+			{silent, true, "running (silent)"},
+			{completed, false, "completed"},
 		} {
 			n.must(n.report(r.ID, int64(i+1), 0, c.event))
 			got, err := n.runs.Get(t.Context(), r.ID)

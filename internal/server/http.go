@@ -297,7 +297,8 @@ func (s *Server) outermost(mux *http.ServeMux) http.Handler {
 			return
 		}
 		answer := &statusWriter{ResponseWriter: w, status: http.StatusOK, r: r}
-		if mux.ServeHTTP(answer, r); r.Pattern == "" {
+		mux.ServeHTTP(answer, r)
+		if r.Pattern == "" {
 			unknownAddress(w, r, answer.status)
 		}
 	})

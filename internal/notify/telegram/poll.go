@@ -108,7 +108,7 @@ func (b *Bot) updates(ctx context.Context, from int64) ([]*models.Update, error)
 		clock.Pause(ctx, time.Duration(answer.Parameters.RetryAfter)*time.Second)
 		return nil, &bot.TooManyRequestsError{RetryAfter: answer.Parameters.RetryAfter}
 	}
-	return nil, errors.New("Telegram refuses to tell the news") //nolint:staticcheck // it is a name
+	return nil, errors.New("Telegram refuses to tell the news")
 }
 
 // address is where the bot's calls go, or its files are. It contains the token.

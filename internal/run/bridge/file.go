@@ -140,11 +140,11 @@ func (b *Bridge) openFile(dir, path string) (f *os.File, err error) {
 
 // openFolder opens a folder in which runs may work, and no other.
 func (b *Bridge) openFolder(dir string) (*os.Root, error) {
-	real, within := run.Inside(dir, b.folders())
+	resolved, within := run.Inside(dir, b.folders())
 	if !within {
 		return nil, fault.New(fault.Forbidden, "%.200q is not a folder of runs. runs.folders names them.", dir)
 	}
-	root, err := os.OpenRoot(real)
+	root, err := os.OpenRoot(resolved)
 	if err != nil {
 		return nil, fault.Wrap(err, fault.NotFound, "The folder %.200q cannot be read.", dir)
 	}

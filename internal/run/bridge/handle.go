@@ -277,7 +277,7 @@ func (b *Bridge) request(ctx context.Context, m message, o order) (run.Request, 
 // goOn lets a run go on with the session of another, unless the message names another engine or folder.
 func goOn(r *run.Request, last run.Run) error {
 	sameDir := r.Dir == "" || r.Dir == last.Dir
-	if real, err := filepath.EvalSymlinks(r.Dir); err == nil && real == last.Dir {
+	if resolved, err := filepath.EvalSymlinks(r.Dir); err == nil && resolved == last.Dir {
 		sameDir = true
 	}
 	if r.Dir == "" {

@@ -64,8 +64,8 @@ func (b *Bridge) follow(ctx context.Context, entries []ledger.Entry) error {
 	var deliveries []string
 	for i := range entries {
 		e := &entries[i]
-		if run := gate.AskedAt(e); run != "" {
-			if err := b.tellAwaited(ctx, run, e); err != nil {
+		if awaits := gate.AskedAt(e); awaits != "" {
+			if err := b.tellAwaited(ctx, awaits, e); err != nil {
 				return err
 			}
 		}
@@ -134,7 +134,9 @@ func (b *Bridge) about(ctx context.Context, deliveries []string, touched map[str
 	where.In("delivery", deliveries)
 	ids, err := store.All(b.DB.Reading(ctx), store.Text, "SELECT run FROM chat_run WHERE "+where.String(), where.Args()...)
 	for _, id := range ids {
-		touched[id] = touched[id] // which is false for one that was not touched
+		if !touched[id] { // one that has ended remains so
+			touched[id] = false
+		}
 	}
 	return err
 }

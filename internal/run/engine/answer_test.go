@@ -53,7 +53,8 @@ func TestAnswersAreWhatWasSaid(t *testing.T) {
 		},
 		{
 			"pi with the beginning of an id", "pi", "0199a000",
-			[]string{`{"type":"session","id":"` + whole + `"}`, `{"type":"agent_end","messages":[]}`}, "", "", whole,
+			[]string{`{"type":"session","id":"` + whole + `"}`, `{"type":"agent_end","messages":[]}`},
+			"", "", whole,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -51,8 +51,8 @@ func within(root, path string) string {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(root, path)
 	}
-	real, err := resolve(filepath.Clean(path))
-	inside, ok := strings.CutPrefix(real, strings.TrimSuffix(root, "/")+"/")
+	resolved, err := resolve(filepath.Clean(path))
+	inside, ok := strings.CutPrefix(resolved, strings.TrimSuffix(root, "/")+"/")
 	if err != nil || !ok {
 		return fmt.Sprintf("%.200s is not in the folder of the run", path)
 	}
@@ -66,9 +66,9 @@ func within(root, path string) string {
 
 // resolve resolves the links of a path of which the end may not be there yet.
 func resolve(path string) (string, error) {
-	real, err := filepath.EvalSymlinks(path)
+	resolved, err := filepath.EvalSymlinks(path)
 	if err == nil || !os.IsNotExist(err) {
-		return real, err
+		return resolved, err
 	}
 	if _, err := os.Lstat(path); err == nil { // a link to what is not there: it would be made where the link leads
 		return "", os.ErrNotExist

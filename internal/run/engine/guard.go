@@ -256,7 +256,8 @@ func opencodeCannot(m Mode) string {
 // before each tool.
 func piPermit(p Permit) (Permission, error) {
 	const reading = "read,grep,find,ls"
-	guard, args := "", []string{"--no-extensions"}
+	var guard string
+	args := []string{"--no-extensions"}
 	switch p.Mode {
 	case Full:
 		return Permission{}, nil

@@ -91,7 +91,8 @@ const (
 // Malformed warns of a line that was skipped because it is no JSON (RUN-11). A run of many such lines has a warning for
 // the first, and one that counts the others.
 func (s *Stream) Malformed(line []byte) {
-	if s.skipped++; s.completed || s.skipped > maxMalformed {
+	s.skipped++
+	if s.completed || s.skipped > maxMalformed {
 		return
 	}
 	text := strings.ToValidUTF8(string(line[:min(len(line), 4*maxQuoted)]), "\uFFFD")

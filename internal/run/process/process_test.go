@@ -191,7 +191,8 @@ func TestCancellingEndsTheGroupWithOneCompleted(t *testing.T) {
 	}{
 		{
 			"with a reason", "the day's budget is used up",
-			process.StoppedError{Reason: "the day's budget is used up", Cause: engine.ByBudget}, false, engine.ByBudget,
+			process.StoppedError{Reason: "the day's budget is used up", Cause: engine.ByBudget},
+			false, engine.ByBudget,
 		},
 		{"without", "the run was cancelled", nil, false, engine.ByPerson},
 		{"a stubborn one", "the run was cancelled", nil, true, engine.ByPerson},

@@ -41,7 +41,8 @@ func TestASilentCLIIsEndedWithinTwoSecondsOfItsLimit(t *testing.T) {
 		says  []string
 	}{
 		"silent after its start": {
-			runtest.CLI{Stdout: []byte(initLine), Linger: time.Hour}, func(l *process.Limits) { l.Idle = 3 * time.Second },
+			runtest.CLI{Stdout: []byte(initLine), Linger: time.Hour},
+			func(l *process.Limits) { l.Idle = 3 * time.Second },
 			"amp has been silent for ",
 			[]string{"amp was silent for 3s, which is as long as it may be (--idle-timeout, runs.amp.idle_timeout). It had done nothing yet."},
 		},
@@ -111,7 +112,7 @@ func TestACLIThatGoesOnIsNotEnded(t *testing.T) {
 	s.Limits.Idle = 9 * time.Second // a third of which is soon over
 	var silent atomic.Bool
 	asked := make(chan struct{})
-	s.Asking = func() bool { return silent.Load() } // from the warning on a person is asked, for as long as it takes
+	s.Asking = silent.Load // from the warning on a person is asked, for as long as it takes
 	l := newLog()
 	done := make(chan struct{})
 	go func() {

@@ -272,7 +272,7 @@ func BenchmarkEventToFollower(b *testing.B) {
 			var took []time.Duration
 			var wg sync.WaitGroup
 			b.ResetTimer()
-			spent := used(b)
+			spent := used()
 			for i := range many {
 				n := (b.N + many - 1 - i) / many
 				wg.Go(func() {
@@ -321,7 +321,7 @@ func (b *box) stream(tb *testing.B, n int, first, pace time.Duration) (took []ti
 }
 
 // used gives the processor time that this process takes from now on.
-func used(b *testing.B) func() time.Duration {
+func used() func() time.Duration {
 	began := testbed.ProcessorTime()
 	return func() time.Duration { return testbed.ProcessorTime() - began }
 }

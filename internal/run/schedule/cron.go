@@ -173,7 +173,9 @@ func (c Cron) at(date time.Time, hour, minute int) time.Time {
 	}
 	// Clocks are changed by some hours at the most. From before the gap on, the first minute that is late enough.
 	wanted := hour*60 + minute
-	for at = at.Add(-3 * time.Hour); at.Day() != day || at.Hour()*60+at.Minute() < wanted; at = at.Add(time.Minute) {
+	at = at.Add(-3 * time.Hour)
+	for at.Day() != day || at.Hour()*60+at.Minute() < wanted {
+		at = at.Add(time.Minute)
 	}
 	return at
 }

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"signalbox/internal/clock"
@@ -241,7 +242,8 @@ func passed(c Cron, rule CatchUp, due, now time.Time) dueBody {
 			prompt = append(prompt, at.UnixMicro())
 			continue
 		}
-		if body.Missed++; body.Missed > maxMissed { // of years: nobody counts them one by one
+		body.Missed++
+		if body.Missed > maxMissed { // of years: nobody counts them one by one
 			at = now.Add(-grace)
 		}
 		if missed = append(missed, at.UnixMicro()); len(missed) > maxCaughtUp {
@@ -250,9 +252,9 @@ func passed(c Cron, rule CatchUp, due, now time.Time) dueBody {
 	}
 	switch {
 	case rule == All:
-		body.Times = append(missed, prompt...)
+		body.Times = slices.Concat(missed, prompt)
 	case rule == Once && len(missed)+len(prompt) > 0:
-		body.Times = append(missed, prompt...)[len(missed)+len(prompt)-1:]
+		body.Times = slices.Concat(missed, prompt)[len(missed)+len(prompt)-1:]
 	case len(prompt) > 0:
 		body.Times = prompt
 	}

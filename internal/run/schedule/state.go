@@ -119,7 +119,7 @@ func setTimer(tx *store.Tx, e *ledger.Entry, next int64) {
 }
 
 // applyOver notes what became of a time.
-func applyOver(tx *store.Tx, id string, at int64, run, reason string) {
+func applyOver(tx *store.Tx, id string, at int64, began, reason string) {
 	tx.Exec("DELETE FROM schedule_due WHERE schedule = $1 AND at = $2", id, at)
-	tx.Exec("UPDATE schedule SET last_at = $2, last_run = $3, last_reason = $4 WHERE id = $1", id, at, run, reason)
+	tx.Exec("UPDATE schedule SET last_at = $2, last_run = $3, last_reason = $4 WHERE id = $1", id, at, began, reason)
 }
