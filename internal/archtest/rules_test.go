@@ -17,7 +17,7 @@ const (
 // The staircase: a room imports only rooms that stand before it.
 var (
 	core = []string{
-		"fault", "wire", "id", "address", "store", "ledger", "clock", "proc", "scope", "recall", "refusal", "oidc", "roster",
+		"fault", "file", "wire", "id", "address", "store", "ledger", "clock", "proc", "scope", "recall", "refusal", "oidc", "roster",
 		"alarm", "price", "kin", "passkey", "secret", "show", "facts", "policy", "behalf", "handoff", "rulebook", "delegate", "gate",
 		"counter", "deliver", "notify", "blob", "protocol",
 	}

@@ -30,6 +30,10 @@ func (x *Index) List(ctx context.Context, q Query) (ledger.EntryPage, error) {
 		return x.ledger.List(ctx, q.Query)
 	}
 	page := ledger.EntryPage{Entries: []ledger.EntryView{}, Next: q.After}
+	if q.User != "" && q.Handoff != "" {
+		return page, fault.New(fault.InvalidRequest,
+			"Ask for a user or for a handoff, and not for both: a handoff has one user.").About("handoff")
+	}
 	entries, err := x.Entries(ctx, q)
 	for i := range entries {
 		page.Next = entries[i].Seq

@@ -50,10 +50,6 @@ func (x *Index) getEntries(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	q := r.URL.Query()
-	if user != "" && q.Get("handoff") != "" {
-		return fault.New(fault.InvalidRequest, "Ask for a user or for a handoff, and not for both: a handoff has one user.").
-			About("handoff")
-	}
 	page, err := x.List(r.Context(), Query{User: user, Claimed: claimed, Handoff: q.Get("handoff"), Query: ledger.Query{
 		After: after, Limit: limit, Newest: newest, Workspace: q.Get("workspace"),
 		Kinds:   strings.FieldsFunc(q.Get("kind"), func(c rune) bool { return c == ',' }),

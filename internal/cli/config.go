@@ -350,10 +350,8 @@ func newConfigSet(a *command.App) *command.Command {
 			if err := reportConfig(c.Context(), a, changed); err != nil {
 				return err
 			}
-			// Folder and file are for the owner alone: the file may hold passwords and
-			// tokens.
 			if err = os.MkdirAll(a.DataDir(), 0o700); err == nil {
-				err = os.WriteFile(path, changed, 0o600)
+				err = server.WriteConfig(path, changed)
 			}
 			if err != nil {
 				return fault.Wrap(err, fault.StoreReadOnly, "Cannot write %s. Check that this user may write there.", path)

@@ -212,7 +212,7 @@ func (l *Ledger) Checkpoint(ctx context.Context) error {
 	if err != nil || c.size <= l.signed.size {
 		return err
 	}
-	if err := ReplaceFile(filepath.Join(l.dir, CheckpointFile), string(c.note), 0o644); err != nil {
+	if err := replaceFile(filepath.Join(l.dir, CheckpointFile), string(c.note), 0o644); err != nil {
 		return err
 	}
 	l.setSigned(c)

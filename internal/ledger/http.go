@@ -283,7 +283,7 @@ func (l *Ledger) getEvents(w http.ResponseWriter, r *http.Request) error {
 	entries := make(chan Entry)
 	go func() {
 		defer close(entries)
-		for e := range l.Follow(ctx, after) {
+		for e := range l.FollowVisible(ctx, after) {
 			select {
 			case entries <- e:
 			case <-ctx.Done():
@@ -298,9 +298,6 @@ func (l *Ledger) getEvents(w http.ResponseWriter, r *http.Request) error {
 		case e, ok := <-entries:
 			if !ok {
 				return nil
-			}
-			if !wire.InScope(r.Context(), e.Workspace) {
-				continue
 			}
 			data, problem := wire.Marshal(e.View())
 			if problem != nil {

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/file"
 )
 
 // The files of the ledger in the data folder. The key and the checkpoint are outside of the
@@ -56,7 +57,7 @@ func openKey(ctx context.Context, o Options) (key, error) {
 		if private, _, err = note.GenerateKey(rand.Reader, o.Origin); err != nil {
 			return key{}, fmt.Errorf("make the ledger's key: %w", err)
 		}
-		if err := ReplaceFile(keyPath, private+"\n", 0o600); err != nil {
+		if err := replaceFile(keyPath, private+"\n", 0o600); err != nil {
 			return key{}, err
 		}
 	}
@@ -88,7 +89,7 @@ func openKey(ctx context.Context, o Options) (key, error) {
 			"The key in %s belongs to another ledger than the one in this database. Use the data folder "+
 				"that goes with the database, or an empty one.", o.Dir)
 	}
-	return k, ReplaceFile(publicPath, k.text+"\n", 0o644)
+	return k, replaceFile(publicPath, k.text+"\n", 0o644)
 }
 
 // parseKey reads the private key, from which the public one follows, or the public
@@ -173,31 +174,9 @@ func readText(path string) (string, error) {
 	return strings.TrimSpace(string(text)), nil
 }
 
-// ReplaceFile replaces a file as a whole: after a crash it is the old one or the new one. The
-// new file is synced before the rename, and the folder after it.
-func ReplaceFile(path, text string, mode fs.FileMode) error {
-	err := func() error {
-		f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
-		if err != nil {
-			return err
-		}
-		defer func() { _ = os.Remove(f.Name()) }()
-		_, err = f.WriteString(text)
-		err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
-		if err != nil {
-			return err
-		}
-		if err := os.Rename(f.Name(), path); err != nil {
-			return err
-		}
-		// The new name must outlast a power cut too.
-		dir, err := os.Open(filepath.Dir(path))
-		if err != nil {
-			return err
-		}
-		return errors.Join(dir.Sync(), dir.Close())
-	}()
-	if err != nil {
+// replaceFile replaces a file as a whole.
+func replaceFile(path, text string, mode fs.FileMode) error {
+	if err := file.Replace(path, []byte(text), mode); err != nil {
 		return fault.Wrap(err, fault.StoreReadOnly,
 			"Cannot write %s. Check that the folder exists, that this user may write to it, and that the disk has room.", path)
 	}

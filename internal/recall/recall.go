@@ -1,7 +1,7 @@
-// Package recall remembers what was read from tables, for as long as somebody follows the ledger and empties it.
+// Package recall remembers what was read from tables and entries, for as long as somebody follows the ledger.
 //
-// It owns the one difficulty of such a cache: what was read before an entry must not be remembered after it. It must
-// not know what it remembers, nor which entries empty it.
+// It owns the one difficulty of a cache: what was read before an entry must not be remembered after it. It must not know
+// what it remembers, nor which entries change that.
 package recall
 
 import "sync"

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/file"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
@@ -120,7 +121,7 @@ func (k *serverClock) moveTo(ctx context.Context, moment time.Time) error {
 	if int64(ahead) <= k.ahead.Load() {
 		return nil
 	}
-	if err := os.WriteFile(k.file, []byte(ahead.String()+"\n"), 0o600); err != nil {
+	if err := file.Replace(k.file, []byte(ahead.String()+"\n"), 0o600); err != nil {
 		return fault.Wrap(err, fault.StoreReadOnly, "Cannot write %s.", k.file)
 	}
 	k.ahead.Store(int64(ahead))

@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/file"
 	"signalbox/internal/harness"
 	"signalbox/internal/kin"
 	"signalbox/internal/mail/federation"
@@ -277,6 +278,15 @@ func flatten(path, prefix string, n *yaml.Node, values map[string]fileValue) err
 // isList reports whether a key takes a list.
 func isList(key string) bool {
 	return slices.ContainsFunc(Settings, func(s Setting) bool { return s.Key == key && s.List })
+}
+
+// WriteConfig replaces a configuration file, or the one that it is a link to. It is for the owner alone, since it may hold
+// passwords and tokens.
+func WriteConfig(path string, content []byte) error {
+	if linked, err := filepath.EvalSymlinks(path); err == nil {
+		path = linked
+	}
+	return file.Replace(path, content, 0o600)
 }
 
 // SetInFile changes one key in a configuration file and returns the new content. It works on the YAML tree, so

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"net/url"
@@ -21,6 +23,7 @@ import (
 	"signalbox/internal/delegate"
 	"signalbox/internal/deliver"
 	"signalbox/internal/fault"
+	"signalbox/internal/file"
 	"signalbox/internal/gate"
 	"signalbox/internal/handoff"
 	"signalbox/internal/harness"
@@ -228,9 +231,11 @@ func keyFile(c *Config, name string) ([]byte, error) {
 	path := filepath.Join(c.Data, name)
 	text, err := os.ReadFile(path)
 	if os.IsNotExist(err) {
-		// Two texts of 128 bits each.
+		// Two texts of 128 bits each. Half a file would be a key too.
 		text = []byte(rand.Text() + rand.Text() + "\n")
-		err = os.WriteFile(path, text, 0o600)
+		if err = file.Create(path, text, 0o600); errors.Is(err, fs.ErrExist) { // another process was first
+			text, err = os.ReadFile(path)
+		}
 	}
 	if err != nil {
 		return nil, fault.Wrap(err, fault.StoreReadOnly,
@@ -354,7 +359,7 @@ func (c *core) ensureToken(ctx context.Context, dir string, log *slog.Logger) er
 	if err != nil {
 		return err
 	}
-	return ledger.ReplaceFile(path, token.Secret+"\n", 0o600) // whoever waits for it must not read half of it
+	return file.Replace(path, []byte(token.Secret+"\n"), 0o600) // whoever waits for it must not read half of it
 }
 
 // OpenExisting opens a database that a server has made, for commands that work beside

@@ -106,7 +106,7 @@ func (c *core) adoptKeys(ctx context.Context, config *Config) error {
 			content, err = SetInFile(path, content, setting, "")
 		}
 		if err == nil {
-			err = os.WriteFile(path, content, 0o600)
+			err = WriteConfig(path, content)
 		}
 		if err != nil {
 			return fault.Wrap(err, fault.StoreReadOnly,

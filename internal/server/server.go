@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/file"
 	"signalbox/internal/harness"
 	"signalbox/internal/kin"
 	"signalbox/internal/ledger"
@@ -206,9 +207,9 @@ func (s *Server) prepare(ctx context.Context) error {
 	if s.config.TLSCert != "" {
 		reach = s.URL() // the name that the certificate is for
 	}
-	err := ledger.ReplaceFile(filepath.Join(s.config.Data, URLFile), reach+"\n", 0o600)
+	err := file.Replace(filepath.Join(s.config.Data, URLFile), []byte(reach+"\n"), 0o600)
 	if err == nil && s.config.Shared != "" {
-		err = ledger.ReplaceFile(filepath.Join(s.config.Shared, URLFile), reach+"\n", 0o644)
+		err = file.Replace(filepath.Join(s.config.Shared, URLFile), []byte(reach+"\n"), 0o644)
 	}
 	if err != nil {
 		return fault.Wrap(err, fault.StoreReadOnly,

@@ -6,9 +6,9 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
-	"signalbox/internal/ledger"
 	"signalbox/internal/policy"
 	"signalbox/internal/protocol"
+	"signalbox/internal/recall"
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/store"
@@ -42,7 +42,7 @@ type Signals struct {
 	Options
 	core protocol.Core
 
-	hooks  ledger.View[Webhook] // by the agent's id
+	hooks  recall.View[Webhook] // by the agent's id
 	recent *recentRuns
 }
 

@@ -282,14 +282,7 @@ func (w *Web) postLook(out http.ResponseWriter, r *http.Request) error {
 	if err := wire.ReadJSON(out, r, maxAsk, &look); err != nil {
 		return err
 	}
-	q, err := w.readQuestion(look.Question)
-	if err != nil {
-		return err
-	}
-	if !hmac.Equal([]byte(hashOf(look.Secret)), []byte(q.Secret)) {
-		return fault.New(fault.Unauthenticated, "This is not the secret of the question.")
-	}
-	answer, err := w.collect(r.Context(), q)
+	answer, err := w.collect(r.Context(), look)
 	if err != nil {
 		return err
 	}
@@ -298,7 +291,14 @@ func (w *Web) postLook(out http.ResponseWriter, r *http.Request) error {
 }
 
 // collect is the token for a question that was confirmed; empty if nobody has answered.
-func (w *Web) collect(ctx context.Context, q question) (out TerminalAnswer, err error) {
+func (w *Web) collect(ctx context.Context, look TerminalLook) (out TerminalAnswer, err error) {
+	q, err := w.readQuestion(look.Question)
+	if err != nil {
+		return out, err
+	}
+	if !hmac.Equal([]byte(hashOf(look.Secret)), []byte(q.Secret)) {
+		return out, fault.New(fault.Unauthenticated, "This is not the secret of the question.")
+	}
 	// Looking writes nothing, and commands look often.
 	var answers int
 	if err := w.db.QueryRow(ctx, "SELECT count(*) FROM web_code WHERE hash IN ($1, $2, $3)",

@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"signalbox/internal/file"
 )
 
 // DelegateFile is the name of a program beside Amp's settings. Amp's delegate is a
@@ -34,18 +36,18 @@ func memoryFile(file string) string { return file + ".signalbox" }
 // Install registers the hooks in a file of settings, in place of hooks that an earlier
 // install has left. within is how long the CLI waits for a hook. It reports whether
 // anything changed.
-func (t *Tool) Install(file, command string, within time.Duration) (changed bool, err error) {
-	file, text, mode, err := open(file)
+func (t *Tool) Install(path, command string, within time.Duration) (changed bool, err error) {
+	path, text, mode, err := open(path)
 	if err != nil {
 		return false, err
 	}
-	before, err := t.withoutHooks(file, text)
+	before, err := t.withoutHooks(path, text)
 	if err != nil {
 		return false, err
 	}
 	program := command
 	if t.delegate {
-		if command, err = filepath.Abs(filepath.Join(filepath.Dir(file), DelegateFile)); err != nil {
+		if command, err = filepath.Abs(filepath.Join(filepath.Dir(path), DelegateFile)); err != nil {
 			return false, err
 		}
 	}
@@ -53,14 +55,14 @@ func (t *Tool) Install(file, command string, within time.Duration) (changed bool
 	if err != nil {
 		return false, err
 	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return false, err
 	}
 	if t.delegate {
 		script := delegateScript(Entry{Command: program, Within: within})
 		known, _ := os.ReadFile(command) // none is another one
 		if changed = !bytes.Equal(known, script); changed {
-			if err := write(command, script, 0o700); err != nil {
+			if err := file.Replace(command, script, 0o700); err != nil {
 				return false, err
 			}
 		}
@@ -73,39 +75,39 @@ func (t *Tool) Install(file, command string, within time.Duration) (changed bool
 	// The memory is written first: settings are never changed without a way back.
 	note, err := json.Marshal(memory{Before: before, After: sum(after)})
 	if err == nil {
-		err = write(memoryFile(file), note, 0o600)
+		err = file.Replace(memoryFile(path), note, 0o600)
 	}
 	if err != nil {
 		return false, err
 	}
-	return true, write(file, after, mode)
+	return true, file.Replace(path, after, mode)
 }
 
 // Uninstall takes the hooks out of a file of settings. If nothing else has changed
 // since Install, the file is what it was, byte for byte; a file that Install has made
 // is removed.
-func (t *Tool) Uninstall(file string) (changed bool, err error) {
-	file, text, mode, err := open(file)
+func (t *Tool) Uninstall(path string) (changed bool, err error) {
+	path, text, mode, err := open(path)
 	if err != nil || text == nil {
 		return false, err
 	}
-	before, err := t.withoutHooks(file, text)
+	before, err := t.withoutHooks(path, text)
 	if err != nil {
 		return false, err
 	}
 	switch {
 	case before == nil:
-		changed, err = true, os.Remove(file)
+		changed, err = true, os.Remove(path)
 	case !bytes.Equal(before, text):
-		changed, err = true, write(file, before, mode)
+		changed, err = true, file.Replace(path, before, mode)
 	}
 	if err != nil {
 		return false, err
 	}
 	// They go last: if something failed before, uninstall can be tried again.
-	leftovers := []string{memoryFile(file)}
+	leftovers := []string{memoryFile(path)}
 	if t.delegate {
-		leftovers = append(leftovers, filepath.Join(filepath.Dir(file), DelegateFile))
+		leftovers = append(leftovers, filepath.Join(filepath.Dir(path), DelegateFile))
 	}
 	for _, name := range leftovers {
 		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -156,23 +158,4 @@ func open(file string) (path string, text []byte, mode fs.FileMode, err error) {
 func sum(text []byte) string {
 	s := sha256.Sum256(text)
 	return hex.EncodeToString(s[:])
-}
-
-// write puts a file in place, whole or not at all: a CLI may read it at any moment.
-func write(path string, text []byte, mode fs.FileMode) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".signalbox-*")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(f.Name()) }() // when it was not moved
-	_, err = f.Write(text)
-	for _, step := range []func() error{func() error { return f.Chmod(mode) }, f.Sync, f.Close} {
-		if e := step(); err == nil {
-			err = e
-		}
-	}
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/file"
 	"signalbox/internal/wire"
 )
 
@@ -84,8 +85,7 @@ func (k *Keeper) Put(t Token) (where string, err error) {
 func (k *Keeper) write(path string, text []byte) error {
 	err := os.MkdirAll(k.Folder, 0o700)
 	if err == nil {
-		_ = os.Remove(path) // its mode may be another
-		err = os.WriteFile(path, text, 0o600)
+		err = file.Replace(path, text, 0o600)
 	}
 	if err != nil {
 		return fault.Wrap(err, fault.StoreReadOnly, "Cannot write %s. Check that this user may write there.", path)

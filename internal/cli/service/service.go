@@ -20,6 +20,7 @@ import (
 
 	"signalbox/internal/cli/command"
 	"signalbox/internal/fault"
+	"signalbox/internal/file"
 )
 
 // New is the group `service`.
@@ -184,10 +185,7 @@ func (i *installer) write(path string, text []byte, mode fs.FileMode) error {
 	i.changed = true
 	err := os.MkdirAll(filepath.Dir(path), 0o755)
 	if err == nil {
-		err = os.WriteFile(path+".new", text, mode)
-	}
-	if err == nil {
-		err = errors.Join(os.Chmod(path+".new", mode), os.Rename(path+".new", path))
+		err = file.Replace(path, text, mode)
 	}
 	if err != nil {
 		return fault.Wrap(err, fault.StoreReadOnly, "Cannot write %s. Check that the file system is not read-only.", path)

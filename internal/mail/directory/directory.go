@@ -10,6 +10,7 @@ import (
 	"signalbox/internal/mail/amp"
 	"signalbox/internal/mail/homes"
 	"signalbox/internal/protocol"
+	"signalbox/internal/recall"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
@@ -47,8 +48,8 @@ type Directory struct {
 	core    protocol.Core
 
 	// profiles is a view of the ledger, by the agent's id: every message asks for the recipient's.
-	profiles ledger.View[Profile]
-	duties   ledger.View[Duties]
+	profiles recall.View[Profile]
+	duties   recall.View[Duties]
 }
 
 // New makes a directory over a core whose ledger has Apply.

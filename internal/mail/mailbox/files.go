@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"signalbox/internal/file"
 )
 
 // encode writes JSON. Raw values keep their tokens: no HTML escapes, no reordering, so signatures
@@ -31,47 +33,23 @@ func writeJSON(path string, v any, mode fs.FileMode) error {
 
 // writeFile replaces a file as a whole or not at all, durably, and makes the folders above it.
 func writeFile(path string, content []byte, mode fs.FileMode) error {
-	return writeVia(path, content, mode, os.Rename)
+	return put(path, content, mode, file.Replace)
 }
 
 // createFile is writeFile for a file that must not exist: the error is fs.ErrExist then, even if
 // another process creates it at the same moment.
 func createFile(path string, content []byte, mode fs.FileMode) error {
-	return writeVia(path, content, mode, os.Link)
+	return put(path, content, mode, file.Create)
 }
 
-// writeVia writes a temporary file beside the target, makes it durable, and moves it there with move.
-func writeVia(path string, content []byte, mode fs.FileMode, move func(from, to string) error) error {
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return unwritable(err, path)
-	}
-	// In the same folder, since a rename works within one file system only. Other clients skip names that
-	// begin with a dot.
-	f, err := os.CreateTemp(dir, ".new-*")
-	if err != nil {
-		return unwritable(err, path)
-	}
-	defer func() { _ = os.Remove(f.Name()) }()
-	_, err = f.Write(content)
-	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+// put makes the folders above a file, and writes it.
+func put(path string, content []byte, mode fs.FileMode, write func(string, []byte, fs.FileMode) error) error {
+	err := os.MkdirAll(filepath.Dir(path), 0o700)
 	if err == nil {
-		err = move(f.Name(), path)
+		err = write(path, content, mode)
 	}
 	if err != nil {
 		return unwritable(err, path)
-	}
-	return syncDir(dir)
-}
-
-// syncDir makes a new name in a folder durable; syncing the file alone does not.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return unwritable(err, dir)
-	}
-	if err := errors.Join(d.Sync(), d.Close()); err != nil {
-		return unwritable(err, dir)
 	}
 	return nil
 }

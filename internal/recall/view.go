@@ -1,8 +1,10 @@
-package ledger
+package recall
 
 import (
 	"context"
 	"sync"
+
+	"signalbox/internal/ledger"
 )
 
 // View keeps the newest body of each subject in memory, for what is read with every call,
@@ -34,8 +36,8 @@ func (v *View[T]) Put(subject string, body T) {
 }
 
 // Follow takes over what an entry says.
-func (v *View[T]) Follow(e *Entry) error {
-	body, err := Read[T](e)
+func (v *View[T]) Follow(e *ledger.Entry) error {
+	body, err := ledger.Read[T](e)
 	if err == nil {
 		v.Put(e.Subject, *body)
 	}
@@ -43,7 +45,7 @@ func (v *View[T]) Follow(e *Entry) error {
 }
 
 // Load reads the entries that a table refers to, such as "JOIN x ON x.seq = e.seq".
-func (v *View[T]) Load(ctx context.Context, l *Ledger, rest string) error {
+func (v *View[T]) Load(ctx context.Context, l *ledger.Ledger, rest string) error {
 	entries, err := l.Select(ctx, rest)
 	for i := 0; i < len(entries) && err == nil; i++ {
 		err = v.Follow(&entries[i])
