@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"signalbox/internal/clock"
 	"signalbox/internal/deliver"
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
@@ -110,8 +109,7 @@ func start(t *testing.T, address string, a *api, folder string, change ...func(*
 			t.Fatal(err)
 		}
 	}
-	timers := clock.New(base.DB, l, base.Now, log, n.runs.Timers())
-	base.Run(n.bridge.Run, outbox.Run, timers.Run,
+	base.Run(n.bridge.Run, outbox.Run,
 		func(ctx context.Context) error {
 			return bot.Listen(ctx, notify.New(notify.Options{Roster: people, Outbox: outbox}))
 		})
@@ -182,7 +180,7 @@ func TestARunFromAMessageToItsAnswer(t *testing.T) {
 			t.Errorf("%v", shown.Values)
 		}
 		n.report(r.ID, 3, completed("All green."))
-		over := a.next("editMessageText", "done · claude")
+		over := a.next("editMessageText", "completed · claude")
 		if strings.Contains(over.Values["reply_markup"], "run:") {
 			t.Errorf("%v", over.Values)
 		}
@@ -438,16 +436,6 @@ func TestTheTokenAndTheChatAreEnough(t *testing.T) {
 	if r.Budget != (run.Budget{}) || r.Limits.Total != 1800 {
 		t.Errorf("%+v", r)
 	}
-	n.Move(29 * time.Minute)
-	n.report(r.ID, 1, `{"type":"started","engine":"gemini","resume":{"engine":"gemini","value":"g1"},"title":"x","meta":{}}`)
-	if r, err := n.runs.Get(t.Context(), r.ID); err != nil || r.Stop != "" {
-		t.Errorf("%v %+v", err, r)
-	}
-	n.Move(time.Minute)
-	testbed.Until(t, "the run to be stopped", func() bool {
-		r, err := n.runs.Get(t.Context(), r.ID)
-		return err == nil && r.Stop == "the run has taken 30 min, which is its limit"
-	})
 	// The folder is for messages: POST /runs starts none there.
 	if _, err := n.runs.Open(t.Context(), roster.Identity{Role: roster.Admin}, run.Request{
 		Engine: "claude", Prompt: "x", Dir: home, Budget: run.Budget{USD: 1},
