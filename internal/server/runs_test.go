@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"signalbox/internal/testbed"
+	"signalbox/internal/wire"
 )
 
 const (
@@ -131,7 +132,8 @@ func (b *box) stream(id, query, media string) <-chan string {
 
 // setSchedule is the body of a schedule in a folder that the server may start runs in.
 func setSchedule(folder, prompt string) string {
-	return fmt.Sprintf(`{"cron":"@daily","run":{"engine":"claude","prompt":%q,"dir":%q,"budget":{"usd":1}}}`, prompt, folder)
+	quoted, _ := wire.Marshal(prompt)
+	return fmt.Sprintf(`{"cron":"@daily","run":{"engine":"claude","prompt":%s,"dir":%q,"budget":{"usd":1}}}`, quoted, folder)
 }
 
 // TestRunsAreForOperators tries every call with the key of an agent, as a viewer and as an operator: who may only

@@ -86,15 +86,14 @@ func start(t *testing.T, address string, a *api, folder string, change ...func(*
 	})
 	base.Must(err)
 	o := bridge.Options{
-		DB: base.DB, Ledger: l, Roster: people, Outbox: outbox, Bot: bot, Folders: []string{folder}, Log: log,
-		Every: time.Millisecond, Engine: func() string { return "claude" },
+		Bot: bot, Folders: []string{folder}, Every: time.Millisecond, Engine: func() string { return "claude" },
 	}
+	core.Roster, core.Outbox, core.BaseURL = people, outbox, "https://box.example"
 	for _, fn := range change {
 		fn(&o, &runs)
 	}
 	n.runs = run.New(core, runs)
-	o.Runs = n.runs
-	n.bridge = bridge.New(o)
+	n.bridge = bridge.New(core, n.runs, o)
 	base.Run()
 	base.Must(people.Bootstrap(t.Context()))
 	admin := roster.Identity{Role: roster.Admin}
@@ -446,7 +445,7 @@ func TestTheTokenAndTheChatAreEnough(t *testing.T) {
 
 func TestAChatIsToldWhereAPersonIsAwaited(t *testing.T) {
 	a, folder := newAPI(t), t.TempDir()
-	n := start(t, storetest.SQLite(t), a, folder, func(o *bridge.Options, _ *run.Options) { o.Base = "https://box.example" })
+	n := start(t, storetest.SQLite(t), a, folder)
 	a.Write(private, 77, "deploy it", 0, "")
 	r := n.next()
 	opening := gate.Opening{
