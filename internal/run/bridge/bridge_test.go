@@ -423,6 +423,9 @@ func TestTheTokenAndTheChatAreEnough(t *testing.T) {
 	a, home := newAPI(t), filepath.Join(t.TempDir(), "runs")
 	n := start(t, storetest.SQLite(t), a, "", func(o *bridge.Options, r *run.Options) {
 		o.Folders, o.Home, r.Folders, r.Budget = nil, home, nil, run.Budget{}
+		r.Limits = func(engine string) run.Limits {
+			return map[string]run.Limits{"gemini": {Total: 24 * 3600}, "codex": {Total: 600}}[engine]
+		}
 	})
 	a.Write(private, 77, "fix it", 0, "")
 	a.next("sendMessage", "It is stopped at $2.00. `signalbox config set runs.budget_usd 5` sets another budget.")
@@ -433,6 +436,11 @@ func TestTheTokenAndTheChatAreEnough(t *testing.T) {
 	a.next("sendMessage", "gemini cannot be held to a budget here, so it is stopped after 30 min.")
 	r := n.next()
 	if r.Budget != (run.Budget{}) || r.Limits.Total != 1800 {
+		t.Errorf("%+v", r)
+	}
+	a.Write(private, 77, "/codex fix it", 0, "") // of which the operator has set less
+	a.next("sendMessage", "so it is stopped after 10 min.")
+	if r := n.next(); r.Limits.Total != 600 {
 		t.Errorf("%+v", r)
 	}
 	// The folder is for messages: POST /runs starts none there.
