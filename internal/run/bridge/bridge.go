@@ -19,6 +19,7 @@ package bridge
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -183,20 +184,21 @@ func workspaceOf(who roster.Identity) string {
 	return who.Workspace
 }
 
-// handlePress handles the button under a run, and returns what the person is shown.
-func (b *Bridge) handlePress(ctx context.Context, contact, data string) string {
-	who, refusal, err := b.findOperator(ctx, contact)
-	if err != nil {
-		b.core.Log.Warn("cannot look up who pressed a button in Telegram", "error", err.Error())
-		return "Your operator account could not be looked up. Try again in a moment."
+// handlePress handles the button under a run, and returns what the person is shown. An error says that it failed for a
+// reason of ours, and has to be told again.
+func (b *Bridge) handlePress(ctx context.Context, contact, data string) (say string, failed error) {
+	who, say, err := b.findOperator(ctx, contact)
+	if err == nil && say == "" {
+		say, err = b.stop(wire.WithScope(ctx, who.Workspace), who, strings.TrimPrefix(data, prefix))
 	}
-	if refusal == "" {
-		refusal, err = b.stop(wire.WithScope(ctx, who.Workspace), who, strings.TrimPrefix(data, prefix))
+	switch known := fault.From(err); {
+	case err == nil:
+		return say, nil
+	case known.Code.Status() < http.StatusInternalServerError:
+		return known.Message, nil
+	default:
+		return "The run could not be told to stop. Try again in a moment.", err
 	}
-	if err != nil {
-		return fault.From(err).Message
-	}
-	return refusal
 }
 
 // stop tells a run to stop, and says so.

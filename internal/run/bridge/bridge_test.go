@@ -24,6 +24,7 @@ import (
 	"signalbox/internal/run"
 	"signalbox/internal/run/bridge"
 	"signalbox/internal/run/runtest"
+	"signalbox/internal/store"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/testbed"
 	"signalbox/internal/wire"
@@ -325,6 +326,32 @@ func TestAMessageThatCannotBeRecordedIsNotAcknowledged(t *testing.T) {
 	if r := n.next(); r.Prompt != "fix it" {
 		t.Errorf("%+v", r)
 	}
+}
+
+func TestAPressThatFailsIsNotLost(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		a, folder := newAPI(t), t.TempDir()
+		n := start(t, address, a, folder)
+		a.Write(private, 77, "fix it", 0, "")
+		r := n.next()
+		change := func(statement string) {
+			n.Must(n.DB.Bookkeep(t.Context(), "ledger_tree", func(tx *store.Tx) error { tx.Exec(statement); return nil }))
+		}
+		testbed.Until(t, "the message to be acknowledged", func() bool { return a.Unacknowledged() == 0 })
+		change("ALTER TABLE run RENAME TO away")
+		a.Press(77, "run:"+r.ID)
+		asked := a.Asked.Load()
+		testbed.Until(t, "the press to be told again", func() bool { return a.Asked.Load() > asked+2 })
+		if a.Unacknowledged() != 1 {
+			t.Error("it is acknowledged")
+		}
+		change("ALTER TABLE away RENAME TO run")
+		a.next("answerCallbackQuery", "told to stop")
+		testbed.Until(t, "the press to be acknowledged", func() bool { return a.Unacknowledged() == 0 })
+		if r, err := n.runs.Get(t.Context(), r.ID); err != nil || r.Stop != "cancelled in Telegram by ann" {
+			t.Errorf("%v %+v", err, r)
+		}
+	})
 }
 
 func TestAMessageThatIsToldTwiceStartsOneRun(t *testing.T) {
