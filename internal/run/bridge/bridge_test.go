@@ -221,7 +221,7 @@ func TestARunFromAMessageToItsAnswer(t *testing.T) {
 		a.Write(group, 77, "/stop", 0, "")
 		a.next("sendMessage", "No run of this chat is running")
 		n.Stop()
-		n.WantClean()
+		n.WantClean("chat_heard", "chat_run", "chat_session", "chat_told", "chat_post")
 	})
 }
 

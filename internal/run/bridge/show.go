@@ -240,12 +240,12 @@ func outcome(r run.Run, last engine.Event) (posts []post) {
 	return posts
 }
 
-// word is the status of a run, as people read it.
+// word is how a run has ended, as people read it everywhere.
 func word(r run.Run) string {
 	if r.Status == run.Running {
 		return "working"
 	}
-	return string(r.Status)
+	return r.Outcome()
 }
 
 // headLine is a run in one line: its status, its engine, how long it has taken, and what it has used.
