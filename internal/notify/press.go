@@ -121,21 +121,22 @@ type vote struct {
 }
 
 // readPress finds out what a press means and whether the person may; if not, refusal says why, as
-// a sentence for that person. The code is checked before the person is looked up, so that a made
-// up button tells nothing about who is an operator.
-func (n *Notifier) readPress(ctx context.Context, p Press) (v vote, refusal string) {
+// a sentence for that person; failed is the cause if that is ours. The code is checked before the person is looked up,
+// so that a made up button tells nothing about who is an operator.
+func (n *Notifier) readPress(ctx context.Context, p Press) (v vote, refusal string, failed error) {
 	action, gateID, digest, ours := n.readButton(p.Data)
 	if !ours {
-		return v, notOurs
+		return v, notOurs, nil
 	}
 	g, err := n.gates.Get(ctx, gateID)
 	if err != nil {
-		return v, n.explain(err)
+		refusal, failed = n.explain(err)
+		return v, refusal, failed
 	}
 	who, err := n.roster.ByContact(ctx, p.Channel, p.Contact)
 	if fault.Is(err, fault.NotFound) {
 		return v, fmt.Sprintf("You are not known here as an operator, so nothing was changed. An admin can say who you "+
-			"are: signalbox operators set NAME --%s %s", p.Channel, p.Contact)
+			"are: signalbox operators set NAME --%s %s", p.Channel, p.Contact), nil
 	}
 	if err == nil {
 		err = g.Admits(who, action == approveAction)
@@ -143,32 +144,33 @@ func (n *Notifier) readPress(ctx context.Context, p Press) (v vote, refusal stri
 	if err == nil {
 		err = g.CheckSeen(digest)
 	}
+	if why := n.undecidableIn(p.Channel, g); err == nil && why != "" {
+		return v, why + ". Nothing was changed; open the gate to decide.", nil
+	}
+	if err == nil {
+		err = n.gates.CheckPresence(ctx, who, &g)
+	}
 	if err != nil {
-		return v, n.explain(err)
+		refusal, failed = n.explain(err)
+		return v, refusal, failed
 	}
-	if why := n.undecidableIn(p.Channel, g); why != "" {
-		return v, why + ". Nothing was changed; open the gate to decide."
-	}
-	if err := n.gates.CheckPresence(ctx, who, &g); err != nil {
-		return v, n.explain(err)
-	}
-	return vote{who, gateID, gate.Ballot{Approve: action == approveAction, Digest: digest}}, ""
+	return vote{who, gateID, gate.Ballot{Approve: action == approveAction, Digest: digest}}, "", nil
 }
 
 // Refusal is why a press would come to nothing, "" if it would count. A channel that asks for a
 // reason first calls it, to ask nobody in vain.
 func (n *Notifier) Refusal(ctx context.Context, p Press) string {
-	_, refusal := n.readPress(ctx, p)
+	_, refusal, _ := n.readPress(ctx, p)
 	return refusal
 }
 
 // Press votes as the operator who has the contact, and returns what that person is told. The vote
 // goes through gate.Vote, so quorum, approvers and "the first decision counts" hold as for any
-// other way to vote.
-func (n *Notifier) Press(ctx context.Context, p Press) string {
-	v, refusal := n.readPress(ctx, p)
+// other way to vote. An error says that it failed for a reason of ours, and may count when it is tried again.
+func (n *Notifier) Press(ctx context.Context, p Press) (say string, failed error) {
+	v, refusal, err := n.readPress(ctx, p)
 	if refusal != "" {
-		return refusal
+		return refusal, err
 	}
 	did := "rejected"
 	v.ballot.Note = strings.TrimSpace(strings.ReplaceAll(p.Note, "\x00", "")) // which no database keeps
@@ -182,27 +184,27 @@ func (n *Notifier) Press(ctx context.Context, p Press) string {
 	}
 	if g.Status == gate.Pending {
 		return fmt.Sprintf("Your vote counts: you have %s this. It takes %d of %s.", did, g.Quorum,
-			strings.Join(g.Approvers, ", "))
+			strings.Join(g.Approvers, ", ")), nil
 	}
 	if err := n.gates.AwaitUse(ctx, &g); err != nil {
 		n.log.Warn("cannot read whether an approval was taken", "gate", g.ID, "error", err.Error())
 	}
-	return strings.TrimSpace(fmt.Sprintf("You have %s this. %s", did, g.UnusedNote()))
+	return strings.TrimSpace(fmt.Sprintf("You have %s this. %s", did, g.UnusedNote())), nil
 }
 
 // explain turns an error into a sentence for the person who pressed. Causes that are ours go to
-// the log.
-func (n *Notifier) explain(err error) string {
+// the log, and are returned.
+func (n *Notifier) explain(err error) (say string, failed error) {
 	e := fault.From(err)
 	switch e.Code {
 	case fault.NotFound:
-		return notOurs
+		return notOurs, nil
 	case fault.NotWhatWasShown, fault.NotAllShown, fault.PresenceRequired:
-		return e.Message
+		return e.Message, nil
 	case fault.AlreadyResolved, fault.Forbidden, fault.Conflict, fault.InvalidPayload:
-		return e.Message + " Nothing was changed."
+		return e.Message + " Nothing was changed.", nil
 	default:
 		n.log.Warn("vote by button failed", "error", err.Error())
-		return "Your vote could not be recorded. Try again in a moment."
+		return "Your vote could not be recorded. Try again in a moment.", err
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"signalbox/internal/notify"
 	"signalbox/internal/notify/telegram"
 	"signalbox/internal/notify/telegram/telegramtest"
+	"signalbox/internal/store"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/wire"
 )
@@ -141,6 +142,29 @@ func TestAGateIsDecidedInTelegram(t *testing.T) {
 		n.Stop()
 		n.WantClean()
 		n.wantNoSecrets(telegramtest.Token, "a-secret-token")
+	})
+}
+
+// A press that cannot be recorded is told again, until it can.
+func TestAVoteThatFailsIsNotLost(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		f, n := startTelegram(t, address)
+		n.operator("ann", "operator", map[string]string{"telegram": "77"})
+		id := n.open()
+		approve := keyboard(t, f.next("sendMessage"))["Approve"]
+		change := func(statement string) {
+			n.Must(n.DB.Bookkeep(t.Context(), "ledger_tree", func(tx *store.Tx) error { tx.Exec(statement); return nil }))
+		}
+		change("ALTER TABLE gate_vote RENAME TO away")
+		f.Press(77, approve)
+		asked := f.Asked.Load()
+		n.until("the press to be told again", func() bool { return f.Asked.Load() > asked+2 })
+		if f.Unacknowledged() != 1 || n.get(id).Status != gate.Pending {
+			t.Errorf("%d are not acknowledged", f.Unacknowledged())
+		}
+		change("ALTER TABLE away RENAME TO gate_vote")
+		n.until("the gate to be approved", func() bool { return n.get(id).Status == gate.Approved })
+		n.until("the press to be acknowledged", func() bool { return f.Unacknowledged() == 0 })
 	})
 }
 

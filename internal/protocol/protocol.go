@@ -71,7 +71,9 @@ func (c Core) Derive(purpose string) []byte {
 // Protocol; the server opens it once, over the core. The fields before Open need no server, so
 // commands that work on a database alone, such as a rebuild, use them too.
 type Protocol struct {
-	Name  string // the value of event.protocol in rules, and of gate.Origin.Protocol
+	// Name is the value of event.protocol in rules, and of gate.Origin.Protocol. What stands on a protocol and is
+	// none, such as the schedules of runs, has no name: it is opened like one, and people meet no word for it.
+	Name  string
 	Label string // for people, as a heading or in a filter
 	// Origins are further values of gate.Origin.Protocol that belong to this protocol, with
 	// their labels.
@@ -162,7 +164,9 @@ type Origin struct{ Name, Label string }
 // Origins are all that gates of the list may come from, in the order of the list.
 func (l List) Origins() (all []Origin) {
 	for _, p := range l {
-		all = append(all, Origin{p.Name, p.Label})
+		if p.Name != "" {
+			all = append(all, Origin{p.Name, p.Label})
+		}
 		for _, name := range slices.Sorted(maps.Keys(p.Origins)) {
 			all = append(all, Origin{name, p.Origins[name]})
 		}

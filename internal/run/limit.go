@@ -75,6 +75,11 @@ func (s *Runs) Limited(ctx context.Context, who roster.Identity, n Request) (lim
 		return n, fmt.Sprintf("It is stopped at %d tokens.", given.Tokens)
 	case given == (Budget{}) && n.Limits.Total == 0:
 		n.Limits.Total = defaultTime.Seconds()
+		if s.Limits != nil {
+			if most := s.Limits(b.Engine).Total; most > 0 {
+				n.Limits.Total = min(n.Limits.Total, most)
+			}
+		}
 		fallthrough
 	default: // Open says what is wrong with a budget that was given
 		return n, fmt.Sprintf("%s cannot be held to a budget here, so it is stopped after %s.", b.Engine, Lasting(n.Limits.Total))

@@ -84,7 +84,14 @@ func New(core protocol.Core, o Options) *Runs {
 		}
 		return gate.AskedAt(e)
 	}
-	return &Runs{o, core, core.Ledger.Waiters(ending)}
+	s := &Runs{o, core, core.Ledger.Waiters(ending)}
+	core.Gates.PromptOf(func(ctx context.Context, workspace, run string) string {
+		if found, err := s.Get(wire.WithScope(ctx, workspace), run); err == nil { // or there is none to name
+			return found.Prompt
+		}
+		return ""
+	})
+	return s
 }
 
 // Timers returns no timers: Run looks for supervisors that went silent.

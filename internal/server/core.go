@@ -37,8 +37,6 @@ import (
 	"signalbox/internal/refusal"
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
-	"signalbox/internal/run/bridge"
-	"signalbox/internal/run/schedule"
 	"signalbox/internal/secret"
 	"signalbox/internal/store"
 	"signalbox/internal/web"
@@ -63,7 +61,7 @@ func Migrations(more ...protocol.Protocol) []store.Migrations {
 		deliver.Migrations,
 		notify.Migrations,
 	}
-	return slices.Concat(core, append(Protocols(), more...).Migrations(), []store.Migrations{bridge.Migrations, schedule.Migrations, web.Migrations})
+	return slices.Concat(core, append(Protocols(), more...).Migrations(), []store.Migrations{web.Migrations})
 }
 
 // Projections are the apply functions of every package. A rebuild uses the same list as the server; a projection that
@@ -83,7 +81,7 @@ func Projections(more ...protocol.Protocol) []ledger.Projection {
 		deliver.Projection(),
 		notify.Projection(),
 	}
-	return slices.Concat(core, append(Protocols(), more...).Projections(), []ledger.Projection{bridge.Projection(), schedule.Projection(), web.Projection()})
+	return slices.Concat(core, append(Protocols(), more...).Projections(), []ledger.Projection{web.Projection()})
 }
 
 // core is everything over the database that one server opens. It is complete after open
@@ -98,7 +96,6 @@ type core struct {
 	notifier *notify.Notifier
 	opened   []protocol.Service
 	taskMail *taskMail
-	bridge   *bridge.Bridge // nil when runs are not started by messages
 	timers   *clock.Timers
 	counters *counter.Counters
 	web      *web.Web
@@ -199,17 +196,7 @@ func (c *core) open(ctx context.Context, config *Config, more []protocol.Protoco
 		c.opened = append(c.opened, service)
 		maps.Copy(timers, service.Timers())
 	}
-	c.Gates.PromptOf(func(ctx context.Context, workspace, run string) string {
-		if found, err := c.runs.Get(wire.WithScope(ctx, workspace), run); err == nil { // or there is none to name
-			return found.Prompt
-		}
-		return ""
-	})
-	schedules := schedule.New(c.Core, c.runs)
-	c.opened = append(c.opened, schedules)
-	maps.Copy(timers, schedules.Timers())
 	c.taskMail = &taskMail{c.Ledger, c.Roster, c.mail}
-	c.openBridge(config)
 	c.timers = clock.New(c.DB, c.Ledger, c.Now, c.Log, timers)
 	c.counters = counter.New(counter.Options{
 		DB: c.DB, Ledger: c.Ledger, Roster: c.Roster, Gates: c.Gates, Now: c.Now, Log: c.Log, Readers: list.Counters(),
@@ -253,9 +240,6 @@ func (c *core) run(ctx context.Context) error {
 	}
 	for _, s := range c.opened {
 		running = append(running, s.Run)
-	}
-	if c.bridge != nil {
-		running = append(running, c.bridge.Run)
 	}
 	var g errgroup.Group
 	for _, run := range running {

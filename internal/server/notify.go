@@ -236,6 +236,11 @@ func (c *core) openNotifier(config *Config) error {
 	if err != nil {
 		return err
 	}
+	for _, channel := range channels {
+		if bot, ok := channel.(*telegram.Bot); ok {
+			c.bot = bot
+		}
+	}
 	c.notifier = notify.New(notify.Options{
 		DB: c.DB, Ledger: c.Ledger, Roster: c.Roster, Gates: c.Gates, Alarms: c.Alarms, Outbox: c.Outbox, Key: c.Key,
 		Base: c.BaseURL, Channels: channels, Log: c.Log,

@@ -5,10 +5,12 @@ import (
 
 	"signalbox/internal/harness"
 	"signalbox/internal/mail"
+	"signalbox/internal/notify/telegram"
 	"signalbox/internal/protocol"
 	"signalbox/internal/proxy"
 	"signalbox/internal/run"
 	"signalbox/internal/run/bridge"
+	"signalbox/internal/run/schedule"
 	"signalbox/internal/signal"
 	"signalbox/internal/task"
 )
@@ -26,13 +28,16 @@ type services struct {
 	mail    *mail.Mail
 	tasks   *task.Tasks
 	runs    *run.Runs
+
+	schedules *schedule.Schedules
+	chats     *bridge.Bridge
+
+	bot *telegram.Bot // of the notifications, which is opened before all of them; nil if there is none
 }
 
 // protocols lists the protocols with their open functions. They are opened in this order, so one that uses another
 // has to be after it. The open functions run later, when the fields of s before them are set.
 func (s *services) protocols(c *Config) protocol.List {
-	runs := run.Protocol()
-	runs.Said = append(runs.Said, bridge.Heard) // what people write to agents, before it is a prompt
 	return protocol.List{
 		opens(signal.Protocol(), &s.signals, func(_ context.Context, core protocol.Core) (*signal.Signals, error) {
 			return signal.New(core, signal.Options{
@@ -57,8 +62,14 @@ func (s *services) protocols(c *Config) protocol.List {
 				RequireGit: c.RequireGit == "true" || c.RequireGit == "auto" && len(c.RepoRoots) > 0,
 			}), nil
 		}),
-		opens(runs, &s.runs, func(_ context.Context, core protocol.Core) (*run.Runs, error) {
+		opens(run.Protocol(), &s.runs, func(_ context.Context, core protocol.Core) (*run.Runs, error) {
 			return s.openRuns(core, c), nil
+		}),
+		opens(schedule.Protocol(), &s.schedules, func(_ context.Context, core protocol.Core) (*schedule.Schedules, error) {
+			return schedule.New(core, s.runs), nil
+		}),
+		opens(bridge.Protocol(), &s.chats, func(_ context.Context, core protocol.Core) (*bridge.Bridge, error) {
+			return s.openChats(core, c), nil
 		}),
 	}
 }

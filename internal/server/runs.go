@@ -14,7 +14,6 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/harness"
-	"signalbox/internal/notify/telegram"
 	"signalbox/internal/protocol"
 	"signalbox/internal/proxy"
 	"signalbox/internal/roster"
@@ -336,26 +335,20 @@ func (s *services) openRuns(core protocol.Core, config *Config) *run.Runs {
 	})
 }
 
-// openBridge lets people start runs from Telegram, unless the configuration says otherwise. It uses the bot of the
+// openChats lets people start runs from Telegram, unless the configuration says otherwise. It uses the bot of the
 // notifications: Telegram delivers the messages of a bot to one reader only. Without folders of runs they work in one
 // of their own, where POST /runs may start none.
-func (c *core) openBridge(config *Config) {
-	if config.Runs.Telegram == "false" {
-		return
+func (s *services) openChats(core protocol.Core, config *Config) *bridge.Bridge {
+	o := bridge.Options{
+		Folders: config.Runs.Folders, Engine: config.Runs.installed, Admins: config.Runs.Telegram == telegramAdmins,
 	}
-	home, err := os.UserHomeDir()
-	if err == nil {
-		home = filepath.Join(home, "signalbox-runs")
+	if config.Runs.Telegram != "false" {
+		o.Bot = s.bot
 	}
-	for _, channel := range c.notifier.Channels {
-		if bot, ok := channel.(*telegram.Bot); ok {
-			c.bridge = bridge.New(bridge.Options{
-				DB: c.DB, Ledger: c.Ledger, Runs: c.runs, Roster: c.Roster, Outbox: c.Outbox, Bot: bot,
-				Folders: config.Runs.Folders, Home: home, Engine: config.Runs.installed,
-				Admins: config.Runs.Telegram == telegramAdmins, Base: c.BaseURL, Log: c.Log,
-			})
-		}
+	if home, err := os.UserHomeDir(); err == nil {
+		o.Home = filepath.Join(home, "signalbox-runs")
 	}
+	return bridge.New(core, s.runs, o)
 }
 
 // installed is the first engine whose program is there, "" if none is.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"signalbox/internal/testbed"
+	"signalbox/internal/wire"
 )
 
 const (
@@ -129,45 +130,93 @@ func (b *box) stream(id, query, media string) <-chan string {
 	return lines
 }
 
-// TestRunsAreForOperators tries every call with the key of an agent, and of an operator
-// of another workspace.
+// setSchedule is the body of a schedule in a folder that the server may start runs in.
+func setSchedule(folder, prompt string) string {
+	quoted, _ := wire.Marshal(prompt)
+	return fmt.Sprintf(`{"cron":"@daily","run":{"engine":"claude","prompt":%s,"dir":%q,"budget":{"usd":1}}}`, quoted, folder)
+}
+
+// TestRunsAreForOperators tries every call with the key of an agent, as a viewer and as an operator: who may only
+// look changes nothing. What another workspace may is in walls_test.go.
 func TestRunsAreForOperators(t *testing.T) {
-	eachBox(t, func(t *testing.T, b *box) {
+	folder := t.TempDir()
+	eachBoxWith(t, map[string]string{"runs.folders": folder}, func(t *testing.T, b *box) {
 		var agent struct{ Keys struct{ Signal string } }
 		b.ops(201, "POST /ops/agents", `{"name":"worker"}`, &agent)
-		var run struct{ ID string }
-		b.ops(201, "POST /runs", `{"engine":"amp","prompt":"secret plan","recorded":true}`, &run)
-		b.ops(201, "POST /ops/workspaces", `{"name":"other"}`, nil)
-		var foreign struct{ Token string }
-		b.ops(201, "POST /ops/operators", `{"name":"otto","role":"admin","workspace":"other"}`, &foreign)
-		bodies := map[string]string{
-			"POST /runs/{id}/events": report(1, runStarted), "POST /runs/{id}/pulse": `{}`, "POST /runs/{id}/cancel": `{}`,
-			"POST /runs": `{"engine":"amp","prompt":"x","recorded":true}`,
+		viewer, operator := b.operator("vera", "viewer"), b.operator("otto", "operator")
+		var run, schedule struct{ ID string }
+		b.ops(201, "POST /runs", `{"engine":"amp","prompt":"p","recorded":true}`, &run)
+		b.ops(201, "POST /runs/schedules", setSchedule(folder, "p"), &schedule)
+		wants := map[string]struct {
+			body             string
+			viewer, operator int
+		}{
+			"GET /runs":                   {"", 200, 200},
+			"POST /runs":                  {`{"engine":"amp","prompt":"x","recorded":true}`, 403, 201},
+			"GET /runs/{id}":              {"", 200, 200},
+			"GET /runs/{id}/trace":        {"", 200, 200},
+			"GET /runs/{id}/events":       {"", 200, 200},
+			"POST /runs/{id}/events":      {report(1, runStarted), 403, 200},
+			"POST /runs/{id}/pulse":       {`{}`, 403, 200},
+			"POST /runs/{id}/access":      {"", 403, 409}, // the run is not metered
+			"POST /runs/{id}/cancel":      {`{}`, 403, 200},
+			"GET /runs/schedules":         {"", 200, 200},
+			"POST /runs/schedules":        {setSchedule(folder, "x"), 403, 201},
+			"DELETE /runs/schedules/{id}": {"", 403, 204},
 		}
 		tried := 0
 		for path, calls := range b.calls() {
 			for _, route := range calls {
-				if !strings.HasPrefix(path, "/runs") {
+				if path != "/runs" && !strings.HasPrefix(path, "/runs/") {
 					continue
 				}
+				want, known := wants[route]
+				if !known {
+					t.Errorf("%s is not tried", route)
+				}
 				tried++
-				call := strings.ReplaceAll(route, "{id}", run.ID)
-				if status, answer, _ := b.do(request{call: call, body: bodies[route], token: agent.Keys.Signal}); status != 403 {
-					t.Errorf("an agent: %s: %d %s", route, status, answer)
+				id := run.ID
+				if strings.HasPrefix(path, "/runs/schedules") {
+					id = schedule.ID
 				}
-				want := 404
-				if path == "/runs" {
-					want = map[string]int{"GET /runs": 200, "POST /runs": 201}[route]
+				call := strings.ReplaceAll(route, "{id}", id)
+				if route == "GET /runs/{id}/events" {
+					call += "?follow=false"
 				}
-				if status, answer, _ := b.do(request{call: call, body: bodies[route], token: foreign.Token}); status != want ||
-					strings.Contains(answer, "secret plan") {
-					t.Errorf("another workspace: %s: %d %s", route, status, answer)
+				try := func(who, token string, want int) {
+					before := b.head()
+					status, answer, _ := b.do(request{call: call, body: wants[route].body, token: token})
+					if status != want {
+						t.Errorf("%s: %s: %d, want %d: %s", who, route, status, want, answer)
+					}
+					if b.head() != before && want != 200 && want != 201 && want != 204 {
+						t.Errorf("%s: %s wrote something", who, route)
+					}
 				}
+				try("an agent", agent.Keys.Signal, 403)
+				try("a viewer", viewer, want.viewer)
+				try("an operator", operator, want.operator)
 			}
 		}
-		if tried != 8 {
+		if tried != len(wants) {
 			t.Errorf("%d calls were tried", tried)
 		}
+		for says, body := range map[string]string{
+			"five fields":               strings.Replace(setSchedule(folder, "x"), "@daily", "daily", 1),
+			"may not work in":           setSchedule("/", "x"),
+			`Did you mean \"timezone\"`: strings.Replace(setSchedule(folder, "x"), `"cron"`, `"timezon":"UTC","cron"`, 1),
+			"how much the run may use":  strings.Replace(setSchedule(folder, "x"), `,"budget":{"usd":1}`, "", 1),
+			"skip, once or all":         strings.Replace(setSchedule(folder, "x"), `"run"`, `"catch_up":"never","run"`, 1),
+			"leave out recorded":        strings.Replace(setSchedule(folder, "x"), `"engine"`, `"recorded":true,"engine"`, 1),
+			"Send the body as JSON":     "",
+		} {
+			before := b.head()
+			status, answer, _ := b.do(request{call: "POST /runs/schedules", body: body, token: operator})
+			if status < 400 || status >= 500 || !strings.Contains(answer, says) || b.head() != before {
+				t.Errorf("%s: %d %s", says, status, answer)
+			}
+		}
+		b.ops(404, "DELETE /runs/schedules/sched_x", "", nil)
 	})
 }
 

@@ -20,7 +20,7 @@ import (
 )
 
 // TestCredentialsAreNotKept has an agent say credentials of every shape in signals, steps, results and
-// events of runs. None may be left in the database, the export or on a page.
+// events of runs, and people in the prompts of runs and schedules and in chats. None may be left in the database, the export or on a page.
 func TestCredentialsAreNotKept(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		people, told := delivertest.Listen(t, "")
@@ -28,10 +28,15 @@ func TestCredentialsAreNotKept(t *testing.T) {
 		telegram := telegramtest.New(t, func(c telegramtest.Call) { posts <- fmt.Sprint(c.Values) })
 		b := start(t, address, map[string]string{
 			"notify.webhook": people, "notify.telegram.token": telegramtest.Token, "notify.telegram.chat": "-1001",
-			"notify.telegram.api": telegram.URL,
+			"notify.telegram.api": telegram.URL, "runs.folders": t.TempDir(),
 		})
+		b.ops(200, "PATCH /ops/operators/admin", `{"contacts":{"telegram":"78"}}`, nil)
 		b.ops(200, "PUT /ops/policy", "version: 1\nrules: [{name: ask, on: [signal], then: gate}]\n", nil)
 		said, pages := sayCredentials(b)
+		for _, s := range secrettest.Samples() {
+			telegram.Write(78, 78, "/runs It says:\n"+s.Text(), 0, "")
+		}
+		testbed.Until(t, "the bot to have heard it", func() bool { return telegram.Unacknowledged() == 0 })
 		var chat strings.Builder
 		for range said {
 			chat.WriteString(testbed.Receive(t, "people to be told of every gate", told).Body)
@@ -74,6 +79,11 @@ func TestCredentialsAreNotKept(t *testing.T) {
 		if !strings.Contains(entries, "[secret:github-token:") || !strings.Contains(entries, ledger.RawMember) {
 			t.Error("the ledger does not say what was replaced")
 		}
+		for _, kind := range []string{"schedule.set", "chat.heard"} {
+			if got := strings.Count(entries, `"kind":"`+kind+`"`); got < len(said) {
+				t.Errorf("%d entries %s of %d", got, kind, len(said))
+			}
+		}
 	})
 }
 
@@ -113,13 +123,14 @@ func sayCredentials(b *box) (said, pages []string) {
 			strings.Replace(runActed, `"detail":{}`, fmt.Sprintf(`"detail":{"command":%s}`, quoted), 1),
 			strings.Replace(runCompleted, `"done"`, string(quoted), 1)), nil)
 		pages = append(pages, "/ui/runs/"+run.ID)
+		b.ops(201, "POST /runs/schedules", setSchedule(b.config.Runs.Folders[0], text), nil)
 	}
 	return said, append(pages, "/ui/sessions/default/s1")
 }
 
 func TestCredentialsAreKeptWhereTheServerIsToldTo(t *testing.T) {
 	t.Parallel()
-	b := start(t, storetest.SQLite(t), map[string]string{"secrets.keep": "true"})
+	b := start(t, storetest.SQLite(t), map[string]string{"secrets.keep": "true", "runs.folders": t.TempDir()})
 	said, _ := sayCredentials(b)
 	if !strings.Contains(b.entries(), said[0]) {
 		t.Error("the credentials are gone")

@@ -26,10 +26,11 @@ func (b *box) calls() map[string][]string {
 	return all
 }
 
-// TestWorkspacesAreWalls tries every call of the operators' API with the token of
+// TestWorkspacesAreWalls tries every call of the operators' API and of runs with the token of
 // an admin of another workspace: nothing can be seen, named or changed.
 func TestWorkspacesAreWalls(t *testing.T) {
-	eachBox(t, func(t *testing.T, b *box) {
+	folder := t.TempDir()
+	eachBoxWith(t, map[string]string{"runs.folders": folder}, func(t *testing.T, b *box) {
 		const secret = "walled-in"
 		var agent struct {
 			Agent struct{ ID string }
@@ -59,6 +60,9 @@ func TestWorkspacesAreWalls(t *testing.T) {
 		b.session(agentKeys.Keys["signal"], "session-"+secret)
 		var given struct{ Handoff struct{ ID string } }
 		b.give(agentKeys.Keys["signal"], `{"to":"`+secret+`","work":"`+secret+`"}`, &given)
+		var run, schedule struct{ ID string }
+		b.ops(201, "POST /runs", `{"engine":"amp","prompt":"`+secret+`","recorded":true}`, &run)
+		b.ops(201, "POST /runs/schedules", setSchedule(folder, secret), &schedule)
 		var foreign struct{ Token string }
 		b.ops(201, "POST /ops/operators", `{"name":"otto","role":"admin","workspace":"other"}`, &foreign)
 
@@ -262,6 +266,18 @@ func TestWorkspacesAreWalls(t *testing.T) {
 			{"PUT /ops/tasks/webhooks/{role}", "PUT /ops/tasks/webhooks/executor?workspace=default", `{"url":""}`, 404, 0},
 			{"PUT /ops/clock", "PUT /ops/clock", `{"now":"2999-01-01T00:00:00Z"}`, 403, 0},
 			{"DELETE /ops/delegations/{delegate}", "DELETE /ops/delegations/nobody", "", 204, 1},
+			{"GET /runs", "GET /runs", "", 200, 0},
+			{"POST /runs", "POST /runs", `{"engine":"amp","prompt":"own","recorded":true}`, 201, 1},
+			{"GET /runs/{id}", "GET /runs/" + run.ID, "", 404, 0},
+			{"GET /runs/{id}/trace", "GET /runs/" + run.ID + "/trace", "", 404, 0},
+			{"GET /runs/{id}/events", "GET /runs/" + run.ID + "/events", "", 404, 0},
+			{"POST /runs/{id}/events", "POST /runs/" + run.ID + "/events", report(1, runStarted), 404, 0},
+			{"POST /runs/{id}/pulse", "POST /runs/" + run.ID + "/pulse", `{}`, 404, 0},
+			{"POST /runs/{id}/access", "POST /runs/" + run.ID + "/access", "", 404, 0},
+			{"POST /runs/{id}/cancel", "POST /runs/" + run.ID + "/cancel", `{}`, 404, 0},
+			{"GET /runs/schedules", "GET /runs/schedules", "", 200, 0},
+			{"POST /runs/schedules", "POST /runs/schedules", setSchedule(folder, "own"), 201, 1},
+			{"DELETE /runs/schedules/{id}", "DELETE /runs/schedules/" + schedule.ID, "", 404, 0},
 		} {
 			tried[c.route] = true
 			before := b.head()
@@ -284,7 +300,8 @@ func TestWorkspacesAreWalls(t *testing.T) {
 		// Every call there is has been tried; streams are looked at below.
 		for path, calls := range b.calls() {
 			for _, call := range calls {
-				if strings.HasPrefix(path, "/ops/") && path != "/ops/events" && !tried[call] {
+				walled := strings.HasPrefix(path, "/ops/") && path != "/ops/events" || strings.HasPrefix(path, "/runs")
+				if walled && !tried[call] {
 					t.Errorf("%s is not tried with a foreign token", call)
 				}
 			}

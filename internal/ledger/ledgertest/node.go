@@ -154,9 +154,15 @@ func (n *Node) Count(query string, args ...any) (found int) {
 	return found
 }
 
-// WantClean wants the tables to be what the ledger makes of them.
-func (n *Node) WantClean() {
+// WantClean wants the tables to be what the ledger makes of them, and those that are named to have rows: two empty
+// tables are alike, too.
+func (n *Node) WantClean(filled ...string) {
 	n.T.Helper()
+	for _, table := range filled {
+		if n.Count("SELECT count(*) FROM "+table) == 0 {
+			n.T.Errorf("%s has no rows", table)
+		}
+	}
 	got, err := ledger.CheckRebuild(context.Background(), n.DB, n.sets(), n.projections(), nil)
 	n.Must(err)
 	for _, d := range got.Differences {

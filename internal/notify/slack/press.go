@@ -137,7 +137,7 @@ func (a *App) handlePress(ctx context.Context, callback *interaction, action act
 	say := ""
 	switch action.ActionID {
 	case approveID:
-		say = n.Press(ctx, p)
+		say, _ = n.Press(ctx, p) // Slack has been answered already; the person is told to press again
 	case rejectID:
 		say = a.openReasonForm(ctx, callback, p, n)
 	}

@@ -62,7 +62,7 @@ func (a *App) handleReason(ctx context.Context, callback *interaction, n *notify
 	p.Note = view.State.Values[reasonID][reasonID].Value
 	say := "This form was opened for somebody else. Nothing was changed."
 	if about.User == p.Contact {
-		say = n.Press(ctx, p)
+		say, _ = n.Press(ctx, p) // as for a press
 	}
 	a.sendPrivately(ctx, about.Channel, callback.User.ID, say)
 }

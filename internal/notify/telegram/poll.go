@@ -26,6 +26,8 @@ const (
 	// firstPause and maxPause are those between requests that fail.
 	firstPause = 100 * time.Millisecond
 	maxPause   = 5 * time.Second
+	// patience is how long a press is told again that fails for a reason of ours. Then the person is told to press again.
+	patience = 10 * time.Minute
 	lease      = "notify-telegram"
 )
 
@@ -39,6 +41,8 @@ func (b *Bot) Listen(ctx context.Context, n *notify.Notifier) error {
 		// From the first that is not acknowledged, each time: another node may have read on since. What is read twice
 		// is voted once, and heard once.
 		next, pause, logged := int64(0), firstPause, time.Time{}
+		var failing int64 // the update that could not be handled, since a time
+		var since time.Time
 		warn := func(what string, err error) { // at most once a minute: a broken network would fill the log
 			if ctx.Err() == nil && time.Since(logged) > time.Minute {
 				b.Log.Warn(what, "why", judge(err).Text)
@@ -53,15 +57,21 @@ func (b *Bot) Listen(ctx context.Context, n *notify.Notifier) error {
 				pause = min(2*pause, maxPause)
 				continue
 			}
-			pause = firstPause
 			for _, update := range updates {
-				if err := b.handle(ctx, update, n); err != nil {
+				if failing != update.ID {
+					failing, since = update.ID, time.Now()
+				}
+				if err := b.handle(ctx, update, n, time.Since(since) > patience); err != nil {
 					// Not acknowledged, so Telegram sends it again, with those behind it.
-					b.Log.Warn("cannot take a message of Telegram; will retry", "error", err.Error())
-					clock.Pause(ctx, maxPause)
+					b.Log.Warn("cannot take a message or a button press of Telegram; will retry", "error", err.Error())
+					clock.Pause(ctx, pause)
+					pause = min(2*pause, maxPause)
 					break
 				}
-				next = update.ID + 1
+				next, pause = update.ID+1, firstPause
+			}
+			if len(updates) == 0 {
+				pause = firstPause
 			}
 		}
 		return nil
@@ -121,14 +131,15 @@ func (b *Bot) address(what string) string {
 }
 
 // handle handles one update, and returns an error if it has to be told again. It is finished even if the server stops.
-func (b *Bot) handle(ctx context.Context, update *models.Update, n *notify.Notifier) error {
+// last says that a press or a reason is not told again: whoever pressed hears that it failed.
+func (b *Bot) handle(ctx context.Context, update *models.Update, n *notify.Notifier, last bool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pressTime)
 	defer cancel()
 	if update.CallbackQuery != nil {
-		b.handlePress(ctx, update.CallbackQuery, n)
+		return b.handlePress(ctx, update.CallbackQuery, n, last)
 	}
 	if update.Message != nil {
-		return b.handleMessage(ctx, update.Message, n)
+		return b.handleMessage(ctx, update.Message, n, last)
 	}
 	return nil
 }

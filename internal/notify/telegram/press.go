@@ -20,25 +20,30 @@ const (
 	maxAnswer = 200
 )
 
-// handlePress handles a press of a button and shows its outcome to whoever pressed.
-func (b *Bot) handlePress(ctx context.Context, query *models.CallbackQuery, n *notify.Notifier) {
+// handlePress handles a press of a button and shows its outcome to whoever pressed. last is as for handle.
+func (b *Bot) handlePress(ctx context.Context, query *models.CallbackQuery, n *notify.Notifier, last bool) error {
 	contact := strconv.FormatInt(query.From.ID, 10)
 	press := notify.Press{Channel: Name, Contact: contact, Data: query.Data}
 	var say string
+	var err error
 	switch {
 	// Not a button of a gate; whoever made it handles it.
 	case b.talk != nil && strings.HasPrefix(query.Data, b.talk.Prefix):
-		say = b.talk.Press(ctx, contact, query.Data)
+		say, err = b.talk.Press(ctx, contact, query.Data)
 	case notify.Rejects(query.Data):
 		say = b.askReason(ctx, query, press, n)
 	default:
-		say = n.Press(ctx, press)
+		say, err = n.Press(ctx, press)
 	}
-	_, err := b.client.AnswerCallbackQuery(ctx, &bot.AnswerCallbackQueryParams{
+	if err != nil && !last {
+		return err
+	}
+	_, err = b.client.AnswerCallbackQuery(ctx, &bot.AnswerCallbackQueryParams{
 		CallbackQueryID: query.ID, ShowAlert: true,
 		Text: notify.Cut(say, maxAnswer, size),
 	})
 	if err != nil {
 		b.Log.Warn("cannot answer a button press in Telegram", "class", judge(err).Class)
 	}
+	return nil
 }

@@ -49,12 +49,16 @@ func reasonFor(question *models.Message) string {
 	return data
 }
 
-// handleReason rejects with the reason, as the operator who wrote it, and answers there.
-func (b *Bot) handleReason(ctx context.Context, m *models.Message, data string, n *notify.Notifier) {
-	say := n.Press(ctx, notify.Press{
+// handleReason rejects with the reason, as the operator who wrote it, and answers there. last is as for handle.
+func (b *Bot) handleReason(ctx context.Context, m *models.Message, data string, n *notify.Notifier, last bool) error {
+	say, err := n.Press(ctx, notify.Press{
 		Channel: Name, Contact: strconv.FormatInt(m.From.ID, 10), Data: data, Note: m.Text,
 	})
+	if err != nil && !last {
+		return err
+	}
 	if err := b.Write(ctx, Post{Chat: m.Chat.ID, ReplyTo: m.ID, Text: say}); err != nil {
 		b.Log.Warn("cannot answer a reason in Telegram", "why", err.Error())
 	}
+	return nil
 }

@@ -38,25 +38,24 @@ type File struct {
 }
 
 // Talk handles messages to the bot, and buttons that are not those of gates, such as those of runs
-// (package run/bridge). A message for which Hear returns an error is heard again.
+// (package run/bridge). What returns an error is not acknowledged, and told again.
 type Talk struct {
 	Prefix string // of what such buttons carry
 	Hear   func(ctx context.Context, m Said) error
-	Press  func(ctx context.Context, contact, data string) (say string)
+	Press  func(ctx context.Context, contact, data string) (say string, err error)
 }
 
 // Converse lets the bot hear messages. Call it before Listen. Of messages in a group a bot with privacy mode, which is
 // the default, hears commands, and those that answer its own, such as the reason of a rejection.
 func (b *Bot) Converse(t Talk) { b.talk = &t }
 
-// handleMessage rejects with the reason that somebody gives, or hands a message to Talk.
-func (b *Bot) handleMessage(ctx context.Context, m *models.Message, n *notify.Notifier) error {
+// handleMessage rejects with the reason that somebody gives, or hands a message to Talk. last is as for handle.
+func (b *Bot) handleMessage(ctx context.Context, m *models.Message, n *notify.Notifier, last bool) error {
 	if m.From == nil {
 		return nil
 	}
 	if data := reasonFor(m.ReplyToMessage); data != "" && m.Text != "" {
-		b.handleReason(ctx, m, data, n)
-		return nil
+		return b.handleReason(ctx, m, data, n, last)
 	}
 	if b.talk == nil {
 		return nil

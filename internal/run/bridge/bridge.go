@@ -19,67 +19,80 @@ package bridge
 import (
 	"context"
 	"fmt"
-	"log/slog"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"signalbox/internal/deliver"
+	"signalbox/internal/clock"
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/notify/telegram"
+	"signalbox/internal/protocol"
 	"signalbox/internal/roster"
 	"signalbox/internal/run"
-	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
 
-// Options are what a bridge works with.
+// Protocol is the part of the server's list that chats are. What people write to agents is said before it is a prompt.
+func Protocol() protocol.Protocol {
+	return protocol.Protocol{Migrations: Migrations, Projection: Projection(), Said: []string{Heard}}
+}
+
+// Options are what an operator sets, and where the chats are.
 type Options struct {
-	DB      *store.DB
-	Ledger  *ledger.Ledger
-	Runs    *run.Runs
-	Roster  *roster.Roster
-	Outbox  *deliver.Outbox
-	Bot     *telegram.Bot
-	Folders []string // where runs may work; empty is Home
+	Bot     *telegram.Bot // nil when runs are not started by messages
+	Folders []string      // where runs may work; empty is Home
 	// Home is where runs work for which no folder is configured. It is made when it is first used.
 	Home string
 	// Engine is the engine of a message that names none, "" if there is none.
 	Engine func() string
 	// Admins says that only admins of all workspaces may, and not operators.
 	Admins bool
-	Base   string // the address by which people reach this server
-	Log    *slog.Logger
 	// Every is the shortest time between two edits of messages; 2s when zero. Telegram
 	// limits edits.
 	Every time.Duration
 }
 
 // Bridge connects the runs of one server with one bot. It has no state but its tables.
-type Bridge struct{ Options }
+type Bridge struct {
+	Options
+	core protocol.Core
+	runs *run.Runs
+}
 
 // prefix is what the data of the bridge's buttons begins with, by which the bot tells
 // them from buttons of gates.
 const prefix = "run:"
 
 // New makes the bridge and registers it with the bot and the outbox. Call it before either runs.
-func New(o Options) *Bridge {
+func New(core protocol.Core, runs *run.Runs, o Options) *Bridge {
 	if o.Every == 0 {
 		o.Every = 2 * time.Second
 	}
-	b := &Bridge{o}
-	o.Bot.Converse(telegram.Talk{Prefix: prefix, Hear: b.hear, Press: b.handlePress})
-	o.Outbox.AddSender(senderName, sender{b})
+	b := &Bridge{o, core, runs}
+	if o.Bot != nil {
+		o.Bot.Converse(telegram.Talk{Prefix: prefix, Hear: b.hear, Press: b.handlePress})
+		core.Outbox.AddSender(senderName, sender{b})
+	}
 	return b
 }
 
+// Routes returns none: people come by the bot.
+func (b *Bridge) Routes() []wire.Route { return nil }
+
+// Timers returns none: what was heard is handled at once.
+func (b *Bridge) Timers() map[string]clock.Handler { return nil }
+
 // Run handles what was heard and shows runs, each on one node at a time, until ctx ends.
 func (b *Bridge) Run(ctx context.Context) error {
+	if b.Bot == nil {
+		return nil
+	}
 	var all errgroup.Group
-	all.Go(func() error { return b.Ledger.Hold(ctx, "run-chat", b.handleAll) })
+	all.Go(func() error { return b.core.Ledger.Hold(ctx, "run-chat", b.handleAll) })
 	all.Go(func() error {
 		if err := b.beginCursor(ctx); err != nil {
 			if ctx.Err() != nil { // the server stops before it has begun
@@ -87,7 +100,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 			}
 			return err
 		}
-		return b.Ledger.Consume(ctx, cursor, isShown, b.follow)
+		return b.core.Ledger.Consume(ctx, cursor, isShown, b.follow)
 	})
 	return all.Wait()
 }
@@ -104,7 +117,7 @@ func (b *Bridge) folders() []string {
 // a refusal, for the person to read. It is asked for every message and every press, so
 // a removed operator is refused at once.
 func (b *Bridge) findOperator(ctx context.Context, contact string) (who roster.Identity, refusal string, err error) {
-	who, err = b.Roster.ByContact(ctx, telegram.Name, contact)
+	who, err = b.core.Roster.ByContact(ctx, telegram.Name, contact)
 	switch {
 	case fault.Is(err, fault.NotFound):
 		return who, fmt.Sprintf("You are not known here as an operator. An admin can link your account: "+
@@ -137,7 +150,7 @@ func (b *Bridge) hear(ctx context.Context, m telegram.Said) error {
 	}
 	if refusal != "" { // strangers leave no trace, and if Telegram does not take the answer there is nobody to tell
 		if err := b.Bot.Write(ctx, telegram.Post{Chat: m.Chat, ReplyTo: m.ID, Text: refusal}); err != nil {
-			b.Log.Warn("cannot answer in Telegram", "why", err.Error())
+			b.core.Log.Warn("cannot answer in Telegram", "why", err.Error())
 		}
 		return nil
 	}
@@ -148,7 +161,7 @@ func (b *Bridge) hear(ctx context.Context, m telegram.Said) error {
 	if m.File != nil {
 		body.File = &telegram.File{ID: clean(m.File.ID), Name: clean(m.File.Name), Size: m.File.Size}
 	}
-	return b.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	return b.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		var known int64
 		err := tx.QueryRow("SELECT count(*) FROM chat_heard WHERE chat = $1 AND message = $2", []any{chat, m.ID}, &known)
 		if err == nil && known == 0 {
@@ -171,25 +184,26 @@ func workspaceOf(who roster.Identity) string {
 	return who.Workspace
 }
 
-// handlePress handles the button under a run, and returns what the person is shown.
-func (b *Bridge) handlePress(ctx context.Context, contact, data string) string {
-	who, refusal, err := b.findOperator(ctx, contact)
-	if err != nil {
-		b.Log.Warn("cannot look up who pressed a button in Telegram", "error", err.Error())
-		return "Your operator account could not be looked up. Try again in a moment."
+// handlePress handles the button under a run, and returns what the person is shown. An error says that it failed for a
+// reason of ours, and has to be told again.
+func (b *Bridge) handlePress(ctx context.Context, contact, data string) (say string, failed error) {
+	who, say, err := b.findOperator(ctx, contact)
+	if err == nil && say == "" {
+		say, err = b.stop(wire.WithScope(ctx, who.Workspace), who, strings.TrimPrefix(data, prefix))
 	}
-	if refusal == "" {
-		refusal, err = b.stop(wire.WithScope(ctx, who.Workspace), who, strings.TrimPrefix(data, prefix))
+	switch known := fault.From(err); {
+	case err == nil:
+		return say, nil
+	case known.Code.Status() < http.StatusInternalServerError:
+		return known.Message, nil
+	default:
+		return "The run could not be told to stop. Try again in a moment.", err
 	}
-	if err != nil {
-		return fault.From(err).Message
-	}
-	return refusal
 }
 
 // stop tells a run to stop, and says so.
 func (b *Bridge) stop(ctx context.Context, who roster.Identity, id string) (says string, err error) {
-	_, err = b.Runs.Cancel(ctx, who, id, "cancelled in Telegram by "+who.Name)
+	_, err = b.runs.Cancel(ctx, who, id, "cancelled in Telegram by "+who.Name)
 	return "The run was told to stop.", err
 }
 

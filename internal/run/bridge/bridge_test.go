@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"signalbox/internal/clock"
 	"signalbox/internal/deliver"
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
@@ -25,6 +24,7 @@ import (
 	"signalbox/internal/run"
 	"signalbox/internal/run/bridge"
 	"signalbox/internal/run/runtest"
+	"signalbox/internal/store"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/testbed"
 	"signalbox/internal/wire"
@@ -87,15 +87,14 @@ func start(t *testing.T, address string, a *api, folder string, change ...func(*
 	})
 	base.Must(err)
 	o := bridge.Options{
-		DB: base.DB, Ledger: l, Roster: people, Outbox: outbox, Bot: bot, Folders: []string{folder}, Log: log,
-		Every: time.Millisecond, Engine: func() string { return "claude" },
+		Bot: bot, Folders: []string{folder}, Every: time.Millisecond, Engine: func() string { return "claude" },
 	}
+	core.Roster, core.Outbox, core.BaseURL = people, outbox, "https://box.example"
 	for _, fn := range change {
 		fn(&o, &runs)
 	}
 	n.runs = run.New(core, runs)
-	o.Runs = n.runs
-	n.bridge = bridge.New(o)
+	n.bridge = bridge.New(core, n.runs, o)
 	base.Run()
 	base.Must(people.Bootstrap(t.Context()))
 	admin := roster.Identity{Role: roster.Admin}
@@ -110,8 +109,7 @@ func start(t *testing.T, address string, a *api, folder string, change ...func(*
 			t.Fatal(err)
 		}
 	}
-	timers := clock.New(base.DB, l, base.Now, log, n.runs.Timers())
-	base.Run(n.bridge.Run, outbox.Run, timers.Run,
+	base.Run(n.bridge.Run, outbox.Run,
 		func(ctx context.Context) error {
 			return bot.Listen(ctx, notify.New(notify.Options{Roster: people, Outbox: outbox}))
 		})
@@ -182,7 +180,7 @@ func TestARunFromAMessageToItsAnswer(t *testing.T) {
 			t.Errorf("%v", shown.Values)
 		}
 		n.report(r.ID, 3, completed("All green."))
-		over := a.next("editMessageText", "done · claude")
+		over := a.next("editMessageText", "completed · claude")
 		if strings.Contains(over.Values["reply_markup"], "run:") {
 			t.Errorf("%v", over.Values)
 		}
@@ -223,7 +221,7 @@ func TestARunFromAMessageToItsAnswer(t *testing.T) {
 		a.Write(group, 77, "/stop", 0, "")
 		a.next("sendMessage", "No run of this chat is running")
 		n.Stop()
-		n.WantClean()
+		n.WantClean("chat_heard", "chat_run", "chat_session", "chat_told", "chat_post")
 	})
 }
 
@@ -330,6 +328,32 @@ func TestAMessageThatCannotBeRecordedIsNotAcknowledged(t *testing.T) {
 	}
 }
 
+func TestAPressThatFailsIsNotLost(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		a, folder := newAPI(t), t.TempDir()
+		n := start(t, address, a, folder)
+		a.Write(private, 77, "fix it", 0, "")
+		r := n.next()
+		change := func(statement string) {
+			n.Must(n.DB.Bookkeep(t.Context(), "ledger_tree", func(tx *store.Tx) error { tx.Exec(statement); return nil }))
+		}
+		testbed.Until(t, "the message to be acknowledged", func() bool { return a.Unacknowledged() == 0 })
+		change("ALTER TABLE run RENAME TO away")
+		a.Press(77, "run:"+r.ID)
+		asked := a.Asked.Load()
+		testbed.Until(t, "the press to be told again", func() bool { return a.Asked.Load() > asked+2 })
+		if a.Unacknowledged() != 1 {
+			t.Error("it is acknowledged")
+		}
+		change("ALTER TABLE away RENAME TO run")
+		a.next("answerCallbackQuery", "told to stop")
+		testbed.Until(t, "the press to be acknowledged", func() bool { return a.Unacknowledged() == 0 })
+		if r, err := n.runs.Get(t.Context(), r.ID); err != nil || r.Stop != "cancelled in Telegram by ann" {
+			t.Errorf("%v %+v", err, r)
+		}
+	})
+}
+
 func TestAMessageThatIsToldTwiceStartsOneRun(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		a, folder := newAPI(t), t.TempDir()
@@ -426,6 +450,9 @@ func TestTheTokenAndTheChatAreEnough(t *testing.T) {
 	a, home := newAPI(t), filepath.Join(t.TempDir(), "runs")
 	n := start(t, storetest.SQLite(t), a, "", func(o *bridge.Options, r *run.Options) {
 		o.Folders, o.Home, r.Folders, r.Budget = nil, home, nil, run.Budget{}
+		r.Limits = func(engine string) run.Limits {
+			return map[string]run.Limits{"gemini": {Total: 24 * 3600}, "codex": {Total: 600}}[engine]
+		}
 	})
 	a.Write(private, 77, "fix it", 0, "")
 	a.next("sendMessage", "It is stopped at $2.00. `signalbox config set runs.budget_usd 5` sets another budget.")
@@ -438,16 +465,11 @@ func TestTheTokenAndTheChatAreEnough(t *testing.T) {
 	if r.Budget != (run.Budget{}) || r.Limits.Total != 1800 {
 		t.Errorf("%+v", r)
 	}
-	n.Move(29 * time.Minute)
-	n.report(r.ID, 1, `{"type":"started","engine":"gemini","resume":{"engine":"gemini","value":"g1"},"title":"x","meta":{}}`)
-	if r, err := n.runs.Get(t.Context(), r.ID); err != nil || r.Stop != "" {
-		t.Errorf("%v %+v", err, r)
+	a.Write(private, 77, "/codex fix it", 0, "") // of which the operator has set less
+	a.next("sendMessage", "so it is stopped after 10 min.")
+	if r := n.next(); r.Limits.Total != 600 {
+		t.Errorf("%+v", r)
 	}
-	n.Move(time.Minute)
-	testbed.Until(t, "the run to be stopped", func() bool {
-		r, err := n.runs.Get(t.Context(), r.ID)
-		return err == nil && r.Stop == "the run has taken 30 min, which is its limit"
-	})
 	// The folder is for messages: POST /runs starts none there.
 	if _, err := n.runs.Open(t.Context(), roster.Identity{Role: roster.Admin}, run.Request{
 		Engine: "claude", Prompt: "x", Dir: home, Budget: run.Budget{USD: 1},
@@ -458,7 +480,7 @@ func TestTheTokenAndTheChatAreEnough(t *testing.T) {
 
 func TestAChatIsToldWhereAPersonIsAwaited(t *testing.T) {
 	a, folder := newAPI(t), t.TempDir()
-	n := start(t, storetest.SQLite(t), a, folder, func(o *bridge.Options, _ *run.Options) { o.Base = "https://box.example" })
+	n := start(t, storetest.SQLite(t), a, folder)
 	a.Write(private, 77, "deploy it", 0, "")
 	r := n.next()
 	opening := gate.Opening{

@@ -55,9 +55,9 @@ type message struct {
 // handleAll handles what was heard, until ctx ends.
 func (b *Bridge) handleAll(ctx context.Context) error {
 	for {
-		news, pause := b.Ledger.News(), retryPause
+		news, pause := b.core.Ledger.News(), retryPause
 		if err := b.handleOpen(ctx); err != nil && ctx.Err() == nil {
-			b.Log.Warn("cannot handle a message of Telegram; will retry", "error", err.Error())
+			b.core.Log.Warn("cannot handle a message of Telegram; will retry", "error", err.Error())
 			news = nil
 		}
 		if ledger.Pause(ctx, nil, gap) || ledger.Pause(ctx, news, pause) {
@@ -69,7 +69,7 @@ func (b *Bridge) handleAll(ctx context.Context) error {
 // handleOpen handles the messages that are not answered, in their order within each chat. One that cannot be handled
 // now holds up its chat and no other.
 func (b *Bridge) handleOpen(ctx context.Context) (failed error) {
-	seqs, err := store.All(b.DB.Reading(ctx), func(scan store.Scan) (seq int64, err error) {
+	seqs, err := store.All(b.core.DB.Reading(ctx), func(scan store.Scan) (seq int64, err error) {
 		err = scan(&seq)
 		return seq, err
 	}, "SELECT seq FROM chat_heard WHERE done = 0 ORDER BY seq LIMIT 100")
@@ -78,7 +78,7 @@ func (b *Bridge) handleOpen(ctx context.Context) (failed error) {
 	}
 	held := map[string]bool{}
 	for _, seq := range seqs {
-		e, err := b.Ledger.Entry(ctx, seq)
+		e, err := b.core.Ledger.Entry(ctx, seq)
 		if err != nil {
 			return err
 		}
@@ -116,14 +116,14 @@ func (b *Bridge) handle(ctx context.Context, m message) error {
 	switch known := (*fault.Error)(nil); {
 	case err == nil, errors.Is(err, errDone), ctx.Err() != nil:
 		return err
-	case errors.Is(err, errWaits) && time.Since(m.at) > sessionTime:
+	case errors.Is(err, errWaits) && b.core.Now().Sub(m.at) > sessionTime:
 		return b.answer(ctx, m, "The run before has not told its session, so nothing can go on with it. "+
 			"/new begins another session, /stop ends that run.", false)
 	case errors.Is(err, errWaits):
 		return err
 	case errors.As(err, &known) && known.Code.Status() < http.StatusInternalServerError:
 		return b.answer(ctx, m, known.Message, false)
-	case time.Since(m.at) > patience:
+	case b.core.Now().Sub(m.at) > patience:
 		return b.answer(ctx, m, "Your message could not be handled: "+fault.From(err).Message, false)
 	default:
 		return err
@@ -159,7 +159,7 @@ A file or a picture that you send is put into the folder, and named in the promp
 
 // answer answers a message that starts no run. fresh says that the next one begins a session.
 func (b *Bridge) answer(ctx context.Context, m message, text string, fresh bool, posts ...post) error {
-	return b.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	return b.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		if err := m.checkOpen(tx); err != nil {
 			return err
 		}
@@ -209,7 +209,7 @@ func (b *Bridge) obeyStart(ctx context.Context, m message, o order) error {
 	if o.prompt == "" {
 		return fault.New(fault.InvalidPayload, "Say what the agent is to do, such as /%s fix the failing test", r.Engine)
 	}
-	r, says := b.Runs.Limited(ctx, m.who, r)
+	r, says := b.runs.Limited(ctx, m.who, r)
 	r.With = func(tx *ledger.Tx, id string) error {
 		if err := m.checkOpen(tx); err != nil {
 			return err
@@ -227,7 +227,7 @@ func (b *Bridge) obeyStart(ctx context.Context, m message, o order) error {
 		})
 		return err
 	}
-	_, err = b.Runs.Open(ctx, m.who, r)
+	_, err = b.runs.Open(ctx, m.who, r)
 	return err // a run that was opened and could not be started is told as one that failed
 }
 
@@ -247,7 +247,7 @@ func (b *Bridge) request(ctx context.Context, m message, o order) (run.Request, 
 	}
 	if named {
 		r.Engine, r.Resume = session.Engine, session.Value
-		if last, err := b.Runs.Latest(ctx, session); err == nil && r.Dir == "" {
+		if last, err := b.runs.Latest(ctx, session); err == nil && r.Dir == "" {
 			r.Dir = last.Dir
 		}
 	} else if last.ID != "" {
@@ -306,7 +306,7 @@ func (b *Bridge) before(ctx context.Context, m message, fresh bool) (run.Run, er
 	}
 	if id == "" {
 		var begins int64
-		err := b.DB.QueryRow(ctx, "SELECT run, fresh FROM chat_session WHERE chat = $1 AND workspace = $2",
+		err := b.core.DB.QueryRow(ctx, "SELECT run, fresh FROM chat_session WHERE chat = $1 AND workspace = $2",
 			[]any{m.chat, m.workspace}, &id, &begins)
 		if errors.Is(err, sql.ErrNoRows) {
 			return run.Run{}, nil
@@ -316,7 +316,7 @@ func (b *Bridge) before(ctx context.Context, m message, fresh bool) (run.Run, er
 		}
 		fresh = fresh || begins != 0
 	}
-	last, err := b.Runs.Get(ctx, id)
+	last, err := b.runs.Get(ctx, id)
 	if fault.Is(err, fault.NotFound) { // of another workspace
 		return run.Run{}, nil
 	}
@@ -331,27 +331,27 @@ func (b *Bridge) answersTo(ctx context.Context, m message) (id string, err error
 	if m.ReplyTo == 0 {
 		return "", nil
 	}
-	delivery, err := b.Outbox.ByReference(ctx, m.chat, reference(m.chat, m.ReplyTo))
+	delivery, err := b.core.Outbox.ByReference(ctx, m.chat, reference(m.chat, m.ReplyTo))
 	if err != nil || delivery == "" {
 		return "", err
 	}
-	err = b.DB.QueryRow(ctx, "SELECT run FROM chat_post WHERE delivery = $1", []any{delivery}, &id)
+	err = b.core.DB.QueryRow(ctx, "SELECT run FROM chat_post WHERE delivery = $1", []any{delivery}, &id)
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", nil
 	}
 	return id, err
 }
 
-// runs are the newest runs of a chat, as far as the person may see them.
-func (b *Bridge) runs(ctx context.Context, m message) ([]run.Run, error) {
-	ids, err := store.All(b.DB.Reading(ctx), store.Text,
+// chatRuns are the newest runs of a chat, as far as the person may see them.
+func (b *Bridge) chatRuns(ctx context.Context, m message) ([]run.Run, error) {
+	ids, err := store.All(b.core.DB.Reading(ctx), store.Text,
 		"SELECT run FROM chat_run WHERE chat = $1 AND workspace = $2 ORDER BY run DESC LIMIT $3", m.chat, m.workspace, maxListed)
 	if err != nil {
 		return nil, err
 	}
 	var all []run.Run
 	for _, id := range ids {
-		r, err := b.Runs.Get(ctx, id)
+		r, err := b.runs.Get(ctx, id)
 		if err != nil {
 			return nil, err
 		}
@@ -367,7 +367,7 @@ func (b *Bridge) obeyStop(ctx context.Context, m message) error {
 		return err
 	}
 	if id == "" {
-		all, err := b.runs(ctx, m)
+		all, err := b.chatRuns(ctx, m)
 		if err != nil {
 			return err
 		}
@@ -389,14 +389,14 @@ func (b *Bridge) obeyStop(ctx context.Context, m message) error {
 
 // obeyRuns lists the newest runs of the chat.
 func (b *Bridge) obeyRuns(ctx context.Context, m message) error {
-	all, err := b.runs(ctx, m)
+	all, err := b.chatRuns(ctx, m)
 	if err != nil {
 		return err
 	}
 	var lines []string
 	for _, r := range all {
 		prompt, _, _ := strings.Cut(r.Prompt, "\n")
-		lines = append(lines, show.Text(fmt.Sprintf("%s · %s\n%s", headLine(r, time.Now()), r.ID, cut(prompt, maxTitle))))
+		lines = append(lines, show.Text(fmt.Sprintf("%s · %s\n%s", headLine(r, b.core.Now()), r.ID, cut(prompt, maxTitle))))
 	}
 	if len(lines) == 0 {
 		lines = []string{"This chat has no runs yet. Write what an agent is to do."}

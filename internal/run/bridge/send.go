@@ -57,7 +57,7 @@ func (s sender) Send(ctx context.Context, a deliver.Attempt) deliver.Result {
 		out.Button, out.Data = "Stop", prefix+p.Stop
 	}
 	if p.Of != "" {
-		reference, err := s.b.Outbox.Reference(ctx, p.Of)
+		reference, err := s.b.core.Outbox.Reference(ctx, p.Of)
 		if err != nil && !fault.Is(err, fault.NotFound) {
 			return s.broken(a, err)
 		}
@@ -84,13 +84,13 @@ func (s sender) Send(ctx context.Context, a deliver.Attempt) deliver.Result {
 // broken is the result for a message that could not be made. It is tried again, since the database may be away for a
 // moment.
 func (s sender) broken(a deliver.Attempt, err error) deliver.Result {
-	s.b.Log.Warn("cannot make a message", "delivery", a.ID, "error", err.Error())
+	s.b.core.Log.Warn("cannot make a message", "delivery", a.ID, "error", err.Error())
 	return deliver.Result{Class: "internal", Text: "What it is about could not be read. The server's log has the cause."}
 }
 
 // answerOf is the whole answer of a run.
 func (b *Bridge) answerOf(ctx context.Context, id string) (string, error) {
-	r, err := b.Runs.Get(ctx, id)
+	r, err := b.runs.Get(ctx, id)
 	if err != nil {
 		return "", err
 	}
@@ -100,7 +100,7 @@ func (b *Bridge) answerOf(ctx context.Context, id string) (string, error) {
 
 // lastEvent is the last event of a run that has ended.
 func (b *Bridge) lastEvent(ctx context.Context, id string, events int64) (e engine.Event, err error) {
-	all, err := b.Runs.Events(ctx, id, events-1)
+	all, err := b.runs.Events(ctx, id, events-1)
 	if err != nil || len(all) == 0 {
 		return e, err
 	}

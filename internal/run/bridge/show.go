@@ -34,11 +34,11 @@ const (
 // beginCursor sets the cursor to now, unless it is set: a bridge that is switched on
 // does not show old runs.
 func (b *Bridge) beginCursor(ctx context.Context) error {
-	head, err := b.Ledger.Head(ctx)
+	head, err := b.core.Ledger.Head(ctx)
 	if err != nil {
 		return err
 	}
-	return b.Ledger.BeginAt(ctx, cursor, head)
+	return b.core.Ledger.BeginAt(ctx, cursor, head)
 }
 
 // arrived is the kind of the entry that a message of ours has arrived.
@@ -104,7 +104,7 @@ func (b *Bridge) follow(ctx context.Context, entries []ledger.Entry) error {
 // shownRun is a run of a chat.
 func (b *Bridge) shownRun(ctx context.Context, id string) (one shownRun, err error) {
 	one.id = id
-	return one, b.DB.QueryRow(ctx, "SELECT chat, workspace, message, delivery FROM chat_run WHERE run = $1", []any{id},
+	return one, b.core.DB.QueryRow(ctx, "SELECT chat, workspace, message, delivery FROM chat_run WHERE run = $1", []any{id},
 		&one.chat, &one.workspace, &one.message, &one.delivery)
 }
 
@@ -121,7 +121,7 @@ func (b *Bridge) tellAwaited(ctx context.Context, id string, e *ledger.Entry) er
 	if err != nil {
 		return err
 	}
-	text := show.Text("Waits for a person: "+o.Shown.Title+" ("+o.AgentName+" asks)") + "\n" + b.Base + address.Gate.At(e.Subject)
+	text := show.Text("Waits for a person: "+o.Shown.Title+" ("+o.AgentName+" asks)") + "\n" + b.core.BaseURL + address.Gate.At(e.Subject)
 	return b.tell(ctx, one, e.Subject, []post{{Text: text}})
 }
 
@@ -132,7 +132,7 @@ func (b *Bridge) about(ctx context.Context, deliveries []string, touched map[str
 	}
 	var where store.Where
 	where.In("delivery", deliveries)
-	ids, err := store.All(b.DB.Reading(ctx), store.Text, "SELECT run FROM chat_run WHERE "+where.String(), where.Args()...)
+	ids, err := store.All(b.core.DB.Reading(ctx), store.Text, "SELECT run FROM chat_run WHERE "+where.String(), where.Args()...)
 	for _, id := range ids {
 		if !touched[id] { // one that has ended remains so
 			touched[id] = false
@@ -144,24 +144,24 @@ func (b *Bridge) about(ctx context.Context, deliveries []string, touched map[str
 // showProgress replaces the message of a run by the run as it is now.
 func (b *Bridge) showProgress(ctx context.Context, one shownRun) error {
 	// Without a scope: the bridge serves the chat that asked, whose operator was checked then.
-	r, err := b.Runs.Get(ctx, one.id)
+	r, err := b.runs.Get(ctx, one.id)
 	if err != nil {
 		return err
 	}
-	reference, err := b.Outbox.Reference(ctx, one.delivery)
+	reference, err := b.core.Outbox.Reference(ctx, one.delivery)
 	if err != nil || reference == "" || r.Status != run.Running {
 		return err // the message is not there yet, or the end is told next
 	}
-	events, err := b.Runs.Events(ctx, r.ID, max(0, r.Events-4*shownActions))
+	events, err := b.runs.Events(ctx, r.ID, max(0, r.Events-4*shownActions))
 	if err != nil {
 		return err
 	}
 	err = b.Bot.Write(ctx, telegram.Post{
-		Chat: readChat(one.chat), ID: telegram.Referred(reference), Text: renderProgress(r, events, time.Now()),
+		Chat: readChat(one.chat), ID: telegram.Referred(reference), Text: renderProgress(r, events, b.core.Now()),
 		Button: "Stop", Data: prefix + r.ID,
 	})
 	if err != nil {
-		b.Log.Warn("cannot show a run in Telegram", "why", err.Error())
+		b.core.Log.Warn("cannot show a run in Telegram", "why", err.Error())
 	}
 	return nil
 }
@@ -169,7 +169,7 @@ func (b *Bridge) showProgress(ctx context.Context, one shownRun) error {
 // tellEnd tells a chat the end of a run, once: its message is replaced, which notifies nobody, and new ones have the
 // answer.
 func (b *Bridge) tellEnd(ctx context.Context, one shownRun) error {
-	r, err := b.Runs.Get(ctx, one.id)
+	r, err := b.runs.Get(ctx, one.id)
 	if err != nil {
 		return err
 	}
@@ -177,13 +177,13 @@ func (b *Bridge) tellEnd(ctx context.Context, one shownRun) error {
 	if err != nil {
 		return err
 	}
-	posts := append([]post{{Text: show.Text(headLine(r, time.Now())), Of: one.delivery}}, outcome(r, last)...)
+	posts := append([]post{{Text: show.Text(headLine(r, b.core.Now())), Of: one.delivery}}, outcome(r, last)...)
 	return b.tell(ctx, one, ended, posts)
 }
 
 // tell queues messages about a run for its chat, once.
 func (b *Bridge) tell(ctx context.Context, one shownRun, of string, posts []post) error {
-	return b.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	return b.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		var known int64
 		if err := tx.QueryRow("SELECT count(*) FROM chat_told WHERE run = $1 AND of = $2", []any{one.id, of}, &known); err != nil ||
 			known > 0 {
@@ -240,12 +240,12 @@ func outcome(r run.Run, last engine.Event) (posts []post) {
 	return posts
 }
 
-// word is the status of a run, as people read it.
+// word is how a run has ended, as people read it everywhere.
 func word(r run.Run) string {
 	if r.Status == run.Running {
 		return "working"
 	}
-	return string(r.Status)
+	return r.Outcome()
 }
 
 // headLine is a run in one line: its status, its engine, how long it has taken, and what it has used.

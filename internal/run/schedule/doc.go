@@ -1,5 +1,5 @@
 // Package schedule starts runs at times that people have set: a text of cron in a time zone, and what to do with times
-// that were missed. docs/protocols/runs.md has the rules (RUN-51, RUN-52).
+// that were missed. docs/protocols/runs.md has the rules (RUN-56, RUN-57).
 //
 // A schedule is an entry, and its next time a durable timer. When that is due, the timer's handler records which times
 // are to start a run and when the next one is (schedule.due), whatever is killed and on however many nodes. A worker

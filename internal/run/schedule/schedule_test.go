@@ -26,8 +26,9 @@ type node struct {
 	people    *roster.Roster
 }
 
-// start starts a node whose clock is at ten past nine in the morning of a Wednesday, and so much later.
-func start(t *testing.T, address, folder string, later time.Duration) *node {
+// open starts a node whose clock is at ten past nine in the morning of a Wednesday, and so much later. What is due there
+// is recorded, and nothing starts it.
+func open(t *testing.T, address, folder string, later time.Duration) *node {
 	t.Helper()
 	base, core := runtest.Open(t, address, ledgertest.Part{Migrations: schedule.Migrations, Projection: schedule.Projection()})
 	base.Set(time.Until(time.Date(2026, 11, 18, 9, 10, 0, 0, time.UTC).Add(later)))
@@ -42,7 +43,15 @@ func start(t *testing.T, address, folder string, later time.Duration) *node {
 	var err error
 	n.ann, err = n.people.OperatorByName(t.Context(), "ann")
 	base.Must(err)
-	base.Run(timers.Run, n.schedules.Run)
+	base.Run(timers.Run)
+	return n
+}
+
+// start starts a node that starts runs, too.
+func start(t *testing.T, address, folder string, later time.Duration) *node {
+	t.Helper()
+	n := open(t, address, folder, later)
+	n.Run(n.schedules.Run)
 	return n
 }
 
@@ -190,6 +199,35 @@ func TestTwoNodesStartARunOnce(t *testing.T) {
 		if got := second.count(s.ID); got != len(times) || got < minutes {
 			t.Errorf("%d runs of %d times", got, len(times))
 		}
+	})
+}
+
+// What was due when a node was killed is started by the next one, once, and is in a rebuild meanwhile.
+func TestATimeThatIsDueIsNotLost(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		folder := t.TempDir()
+		n := open(t, address, folder, 0)
+		s := n.set(folder, "*/15 * * * *", "")
+		refused := n.set(folder, "*/5 * * * *", schedule.Once)
+		n.Move(5*time.Minute + time.Second)
+		testbed.Until(t, "both to be due", func() bool { return n.Count("SELECT count(*) FROM schedule_due") == 2 })
+		n.WantClean("schedule", "schedule_due", "timer")
+		n.Must(n.schedules.Remove(t.Context(), n.ann, refused.ID)) // what is due goes with it
+		n.Stop()
+		if n.count(s.ID) != 0 {
+			t.Error("it was started")
+		}
+		for range 2 { // the second finds that it was started
+			n = start(t, address, folder, 6*time.Minute)
+			if got := n.settled(s.ID); n.count(s.ID) != 1 || got.LastAt.Format("15:04") != "09:15" || got.LastRun == "" {
+				t.Errorf("%d runs, %+v", n.count(s.ID), got)
+			}
+			n.Stop()
+		}
+		if n.count(refused.ID) != 0 {
+			t.Error("a schedule that was removed started a run")
+		}
+		n.WantClean("schedule")
 	})
 }
 

@@ -65,6 +65,11 @@ type List struct {
 	Schedules []Schedule `json:"schedules"`
 }
 
+// Protocol is the part of the server's list that schedules are. What they say is the prompts of their runs.
+func Protocol() protocol.Protocol {
+	return protocol.Protocol{Migrations: Migrations, Projection: Projection(), Said: []string{kindSet}}
+}
+
 // Schedules starts runs at their times. The server makes one and calls Run beside its listeners.
 type Schedules struct {
 	core protocol.Core
