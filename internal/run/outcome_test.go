@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
@@ -148,6 +149,23 @@ func TestARunThatIsLostAfterAnOrderIsCancelled(t *testing.T) {
 		!strings.Contains(string(last[0].Event), `"outcome":"cancelled","cause":"person"`) {
 		t.Errorf("%v %+v %s", err, got, fmt.Sprint(last))
 	}
+}
+
+// TestARunThatHasJustBegunIsNotLost before its supervisor could give a sign of life.
+func TestARunThatHasJustBegunIsNotLost(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := start(t, address)
+		r := n.open(run.Request{})
+		for ahead, want := range []run.Status{run.Running, run.Failed} {
+			n.Move(time.Duration(ahead) * 31 * time.Second)
+			if err := run.CompleteLost(n.runs, t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := n.runs.Get(t.Context(), r.ID); err != nil || got.Status != want {
+				t.Errorf("%v %s, which should be %s", err, got.Status, want)
+			}
+		}
+	})
 }
 
 // TestASilentRunIsShownAsOne until it says something, and its limits are recorded.

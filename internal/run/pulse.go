@@ -148,11 +148,13 @@ func (s *Runs) completeLost(ctx context.Context) error {
 	return nil
 }
 
-// unwatched are the ids of running runs whose hold has ended.
+// unwatched are the ids of running runs whose hold has ended. A supervisor has a lease for its first sign of life too.
 func (s *Runs) unwatched(ctx context.Context) (ids []string, err error) {
+	now := s.core.Now()
 	return store.All(s.core.DB.Reading(ctx), store.Text,
 		`SELECT run.id FROM run LEFT JOIN run_pulse ON run_pulse.name = 'run:' || run.id
-WHERE run.status = 'running' AND (run_pulse.until IS NULL OR run_pulse.until < $1)`, s.core.Now().UnixMicro())
+WHERE run.status = 'running' AND ((run_pulse.until IS NULL AND run.opened_at < $1) OR run_pulse.until < $2)`,
+		now.Add(-s.Lease).UnixMicro(), now.UnixMicro())
 }
 
 // failRun completes a run as failed in the supervisor's place (RUN-1). A supervisor that
