@@ -140,7 +140,7 @@ func TestARunThatIsLostAfterAnOrderIsCancelled(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.Set(31e9)
-	if err := run.CompleteLost(n.runs, t.Context()); err != nil {
+	if err := run.CompleteLost(n.runs, t.Context(), map[string]bool{}); err != nil {
 		t.Fatal(err)
 	}
 	got, err := n.runs.Get(t.Context(), r.ID)

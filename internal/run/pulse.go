@@ -32,11 +32,20 @@ func (s *Runs) Beat(ctx context.Context, run string, p Pulse) (Orders, error) {
 	}
 	o := Orders{Held: p.Thread == ""}
 	if r.Status == Running {
-		if err := s.claim(alive, "run:"+run, run); err != nil {
+		if p.Supervisor != "" {
+			err := s.claim(alive, supervisorOf+run, p.Supervisor, forGood)
+			if errors.Is(err, errTaken) {
+				err = fault.New(fault.Conflict, "Another process watches the run %s.", run)
+			}
+			if err != nil {
+				return Orders{}, err
+			}
+		}
+		if err := s.claim(alive, "run:"+run, run, s.Lease); err != nil {
 			return Orders{}, err
 		}
 		if p.Thread != "" {
-			err := s.claim(alive, "thread:"+p.Thread, run)
+			err := s.claim(alive, "thread:"+p.Thread, run, s.Lease)
 			if err != nil && !errors.Is(err, errTaken) {
 				return Orders{}, err
 			}
@@ -82,10 +91,16 @@ func (s *Runs) Wait(ctx context.Context, run string, p Pulse, most time.Duration
 // errTaken says that another run holds the name.
 var errTaken = errors.New("another run holds it")
 
+// supervisorOf begins the name that the process holds that watches a run, for good: a run has one.
+const (
+	supervisorOf = "supervisor:"
+	forGood      = 100 * 365 * 24 * time.Hour
+)
+
 // claim holds a name, "run:ID" or "thread:ENGINE:SESSION", for the run until the lease
 // ends, or renews the hold. A name whose holder went silent for a lease is free. The
 // statement decides in one step, so two nodes cannot both win.
-func (s *Runs) claim(ctx context.Context, name, run string) error {
+func (s *Runs) claim(ctx context.Context, name, run string, lease time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	now, holder := s.core.Now(), ""
@@ -93,7 +108,7 @@ func (s *Runs) claim(ctx context.Context, name, run string) error {
 		return tx.QueryRow(`INSERT INTO run_pulse (name, run, until) VALUES ($1, $2, $3)
 ON CONFLICT (name) DO UPDATE SET run = excluded.run, until = excluded.until
 WHERE run_pulse.run = excluded.run OR run_pulse.until < $4 RETURNING run`,
-			[]any{name, run, now.Add(s.Lease).UnixMicro(), now.UnixMicro()}, &holder)
+			[]any{name, run, now.Add(lease).UnixMicro(), now.UnixMicro()}, &holder)
 	})
 	if errors.Is(err, sql.ErrNoRows) {
 		return errTaken
@@ -106,7 +121,7 @@ func (s *Runs) release(ctx context.Context, run string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	return s.core.DB.Bookkeep(ctx, "ledger_tree", func(tx *store.Tx) error {
-		tx.Exec("DELETE FROM run_pulse WHERE run = $1", run)
+		tx.Exec("DELETE FROM run_pulse WHERE run = $1 OR name = $2", run, supervisorOf+run)
 		return nil
 	})
 }
@@ -123,29 +138,57 @@ func (s *Runs) Run(ctx context.Context) error {
 // completeSilent completes runs whose supervisor went silent.
 func (s *Runs) completeSilent(ctx context.Context) error {
 	return s.core.Ledger.Hold(ctx, "runs", func(ctx context.Context) error {
+		again := map[string]bool{} // the runs for which another supervisor was started
 		// RUN-35: after a start, supervisors get two leases to come back. They could not reach
 		// a server that was down, and are not to blame for it.
 		for wait := 2 * s.Lease; ; wait = s.Lease / 3 {
 			if ledger.Pause(ctx, nil, wait) {
 				return nil
 			}
-			if err := s.completeLost(ctx); err != nil && ctx.Err() == nil {
+			if err := s.completeLost(ctx, again); err != nil && ctx.Err() == nil {
 				s.core.Log.Warn("cannot look for runs that went silent", "error", err.Error())
 			}
 		}
 	})
 }
 
-// completeLost completes the runs whose supervisor went silent.
-func (s *Runs) completeLost(ctx context.Context) error {
+// completeLost completes the runs whose supervisor went silent. One that no supervisor has taken, since the server or the
+// supervisor was killed at that moment, is started after all, once (RUN-58).
+func (s *Runs) completeLost(ctx context.Context, again map[string]bool) error {
 	lost, err := s.unwatched(ctx)
 	if err != nil {
 		return err
 	}
 	for _, id := range lost {
+		if !again[id] {
+			again[id] = true
+			if started, err := s.startAgain(ctx, id); err != nil || started {
+				if err != nil {
+					s.core.Log.Warn("cannot start a run that nobody watches; will retry", "run", id, "error", err.Error())
+				}
+				continue
+			}
+		}
 		s.failRun(ctx, id, "the supervisor of the run is gone, and the agent with it")
 	}
 	return nil
+}
+
+// startAgain starts the supervisor of a run that has none and never had one. Of two that come, one has the run.
+func (s *Runs) startAgain(ctx context.Context, id string) (started bool, err error) {
+	r, err := s.Get(ctx, id)
+	if err != nil || !r.Launched || r.Events > 0 {
+		return false, err
+	}
+	var taken int64
+	err = s.core.DB.QueryRow(ctx, "SELECT count(*) FROM run_pulse WHERE name = $1", []any{supervisorOf + id}, &taken)
+	if err != nil || taken > 0 {
+		return false, err
+	}
+	if err := s.claim(ctx, "run:"+id, id, s.Lease); err != nil {
+		return false, err
+	}
+	return true, s.Supervise(id)
 }
 
 // unwatched are the ids of running runs whose hold has ended. A supervisor has a lease for its first sign of life too.

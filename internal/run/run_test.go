@@ -279,7 +279,7 @@ func TestARunWithoutItsSupervisorIsCompletedOnce(t *testing.T) {
 		n.must(n.report(other.ID, 1, 0, started))
 		look := func() {
 			t.Helper()
-			if err := run.CompleteLost(n.runs, t.Context()); err != nil {
+			if err := run.CompleteLost(n.runs, t.Context(), map[string]bool{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -433,6 +433,49 @@ func TestARunThatCannotBeStartedIsCompleted(t *testing.T) {
 	}
 }
 
+// A server that is killed when it is about to start a supervisor leaves a run that nobody watches. It is started by the
+// next server, and one supervisor has it, however many are started.
+func TestARunThatNoSupervisorHasTakenIsStartedAfterAll(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		dir, begun := t.TempDir(), map[string]int{}
+		n := start(t, address, func(o *run.Options) {
+			o.Folders, o.Supervise = []string{dir}, func(id string) error { begun[id]++; return nil }
+		})
+		open := func() string {
+			r, err := n.runs.Open(t.Context(), operator,
+				run.Request{Engine: "amp", Prompt: "go", Dir: dir, Budget: run.Budget{Tokens: 1}})
+			n.Must(err)
+			return r.ID
+		}
+		take := func(id, supervisor string) error {
+			_, err := n.runs.Wait(t.Context(), id, run.Pulse{Supervisor: supervisor}, 0)
+			return err
+		}
+		lost, taken, recorded := open(), open(), n.open(run.Request{}).ID
+		n.Must(take(taken, "one"))
+		n.Must(take(taken, "one")) // whose answer was lost
+		if err := take(taken, "two"); !fault.Is(err, fault.Conflict) {
+			t.Errorf("two supervisors: %v", err)
+		}
+		again := map[string]bool{}
+		n.Move(time.Hour)
+		n.Must(run.CompleteLost(n.runs, t.Context(), again))
+		if begun[lost] != 2 || begun[taken] != 1 || begun[recorded] != 0 {
+			t.Errorf("%v", begun)
+		}
+		for id, want := range map[string]run.Status{lost: run.Running, taken: run.Failed, recorded: run.Failed} {
+			if r, err := n.runs.Get(t.Context(), id); err != nil || r.Status != want {
+				t.Errorf("%s should be %s: %v %+v", id, want, err, r)
+			}
+		}
+		n.Move(time.Hour) // nobody has taken it now either
+		n.Must(run.CompleteLost(n.runs, t.Context(), again))
+		if r, err := n.runs.Get(t.Context(), lost); err != nil || r.Status != run.Failed || begun[lost] != 2 {
+			t.Errorf("%v %+v", err, r)
+		}
+	})
+}
+
 // A supervisor hears at which gate of its run a person is awaited, and when that is over.
 func TestASupervisorHearsWhereAPersonIsAwaited(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
@@ -499,7 +542,7 @@ func TestGatesOfAnEndedRunAreWithdrawn(t *testing.T) {
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
 		n.must(n.runs.Beat(over, alive.ID, run.Pulse{}))
-		if err := run.CompleteLost(n.runs, t.Context()); err != nil {
+		if err := run.CompleteLost(n.runs, t.Context(), map[string]bool{}); err != nil {
 			t.Fatal(err)
 		}
 		for name, cause := range map[string]gate.Cause{

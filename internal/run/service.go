@@ -136,7 +136,7 @@ func (s *Runs) Open(ctx context.Context, who roster.Identity, n Request) (Run, e
 		return Run{}, err
 	}
 	// The first sign of life is ours: the supervisor needs a moment to start.
-	if err := s.claim(ctx, "run:"+run, run); err != nil {
+	if err := s.claim(ctx, "run:"+run, run, s.Lease); err != nil {
 		return Run{}, err
 	}
 	if b.Launched {

@@ -227,6 +227,9 @@ type Pulse struct {
 	Thread  string `json:"thread,omitempty"`  // the session to hold, as engine:id
 	Calls   int64  `json:"calls,omitempty"`   // to hear when so many calls of models are counted, and nothing else
 	Handoff bool   `json:"handoff,omitempty"` // to hear what the run hands on
+	// Supervisor names the process that is to watch a run that the server starts, before it starts the agent. The first
+	// that asks has the run for good; others are refused.
+	Supervisor string `json:"supervisor,omitempty"`
 	// Awaited asks for the decisions that the run waits for. The answer comes at once if they are others than Known, by
 	// the ids of their gates.
 	Awaited bool     `json:"awaited,omitempty"`

@@ -3,10 +3,12 @@ package run
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -226,6 +228,36 @@ func (s *supervisor) logFailure(id string, failed error) {
 	}
 }
 
+// reachTime is how long a supervisor looks for a server that it cannot reach: it may be starting again.
+const reachTime = 10 * time.Minute
+
+// take reads a run and makes this process the one that watches it, as soon as the server can be reached. ended says
+// that nothing is to be watched any more.
+func (s *supervisor) take(ctx context.Context, id string, r *runner) (ended bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, reachTime)
+	defer cancel()
+	pulse := run.Pulse{Handoff: true, Supervisor: rand.Text()}
+	for {
+		var orders run.Orders
+		cl, err := s.Client()
+		if err == nil {
+			r.server = recording(s.App, cl)
+			err = cl.Call(ctx, api.Post("/runs/"+id+"/pulse", pulse), &orders)
+		}
+		if err == nil {
+			err = cl.Call(ctx, api.Get("/runs/"+id), &r.opened)
+		}
+		if err == nil {
+			r.opened.Handoff = orders.Handoff
+			return orders.Ended, nil
+		}
+		if code := fault.From(err).Code; ctx.Err() != nil || code != api.Unreachable && code.Status() < http.StatusInternalServerError {
+			return false, err
+		}
+		clock.Pause(ctx, handPause)
+	}
+}
+
 // watch watches one run to its end. If it returns an error before the CLI has started,
 // the server completes the run when the lease ends (RUN-35).
 func (s *supervisor) watch(ctx context.Context, id string) error {
@@ -235,21 +267,13 @@ func (s *supervisor) watch(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	cl, err := s.Client()
-	if err != nil {
-		return err
-	}
 	// A supervised run is always recorded: without the server there would be no run to
 	// watch.
-	r := &runner{App: s.App, record: true, server: recording(s.App, cl)}
-	if err := cl.Call(ctx, api.Get("/runs/"+id), &r.opened); err != nil {
+	r := &runner{App: s.App, record: true}
+	ended, err := s.take(ctx, id, r)
+	if err != nil || ended {
 		return err
 	}
-	var orders run.Orders
-	if err := cl.Call(ctx, api.Post("/runs/"+id+"/pulse", run.Pulse{Handoff: true}), &orders); err != nil {
-		return err
-	}
-	r.opened.Handoff = orders.Handoff
 	o := r.opened
 	e, err := engine.Find(o.Engine)
 	if err != nil {

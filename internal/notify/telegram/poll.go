@@ -28,7 +28,7 @@ const (
 	maxPause   = 5 * time.Second
 	// patience is how long a press is told again that fails for a reason of ours. Then the person is told to press again.
 	patience = 10 * time.Minute
-	lease      = "notify-telegram"
+	lease    = "notify-telegram"
 )
 
 // Listen asks Telegram for presses and messages, while this node holds the lease. Telegram gives each update to one

@@ -32,6 +32,7 @@ type Call struct {
 type API struct {
 	URL    string
 	Limit  atomic.Bool  // the next call has to come again in a second
+	Away   atomic.Bool  // nothing that the bot says is taken; it is told what people say
 	Forbid atomic.Value // the chat that the bot may not write to, a string
 	Asking atomic.Int64 // how many ask for updates at the moment
 	Asked  atomic.Int64 // how often somebody has
@@ -81,6 +82,10 @@ func (a *API) serve(w http.ResponseWriter, r *http.Request) {
 	c := Call{Method: r.PathValue("method"), Values: map[string]string{}}
 	if c.Method == "getUpdates" {
 		a.poll(w, r)
+		return
+	}
+	if a.Away.Load() {
+		http.Error(w, "Bad Gateway", http.StatusBadGateway)
 		return
 	}
 	if a.Limit.Swap(false) {
