@@ -66,7 +66,7 @@ func (m *Mail) Routes() []wire.Route {
 		Answer: Accepted{}, Handle: m.postFederation, Fail: failure.FailPeer, Lenient: true, Proof: []string{wire.Demanded},
 	})
 	// The operators' API, strict and with its own errors.
-	return append(routes, []wire.Route{
+	return slices.Concat(routes, m.Links.Routes(), []wire.Route{
 		{
 			Method: "GET", Path: "/ops/messages", Summary: "List messages, newest first", Auth: wire.Viewer,
 			Query: append([]wire.Param{
@@ -78,15 +78,10 @@ func (m *Mail) Routes() []wire.Route {
 			}, wire.PageParams...), Answer: MessagePage{}, Handle: wire.List(m.getMessages),
 		},
 		{
-			Method: "GET", Path: "/ops/mail/links", Auth: wire.Viewer, Answer: Links{},
-			Summary: "List other providers and hosts, the queues to them and the last error",
-			Handle:  wire.Answer(http.StatusOK, m.getLinks),
-		},
-		{
 			Method: "GET", Path: "/ops/messages/{id}", Summary: "Show a message and its history", Auth: wire.Viewer,
 			Answer: Detail{}, Handle: wire.Answer(http.StatusOK, m.getMessage),
 		},
-	}...)
+	})
 }
 
 // agentRoutes are the calls that agents make with their keys. MSG-57, MSG-58: several spellings of a poll

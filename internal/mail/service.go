@@ -19,6 +19,7 @@ import (
 	"signalbox/internal/mail/homes"
 	"signalbox/internal/mail/hub"
 	"signalbox/internal/mail/inspect"
+	"signalbox/internal/mail/links"
 	"signalbox/internal/mail/quota"
 	"signalbox/internal/protocol"
 )
@@ -76,6 +77,8 @@ type Mail struct {
 	Federation *federation.Federation
 	// Homes knows which host of the mesh an agent lives on.
 	Homes *homes.Homes
+	// Links are the other servers and the queues to them.
+	Links links.Lister
 
 	core       protocol.Core
 	arrivals   *ledger.Waiters // long polls and sockets, by the agent's id
@@ -106,6 +109,7 @@ func New(core protocol.Core, o Options) *Mail {
 		PerMinute: messagesPerMinute, Key: m.Federation.Key(),
 	})
 	m.Homes = homes.New(core, homes.Options{Domains: o.Domains, Mesh: o.Mesh, Federation: m.Federation})
+	m.Links = links.Lister{Peers: o.Peering.Peers, Mesh: o.Mesh, Homes: m.Homes, Outbox: core.Outbox}
 	m.Directory = directory.New(core, directory.Options{
 		Domains: o.Domains, Mode: o.Registration, Host: o.Mesh.Host, IsHost: isHost, Homes: m.Homes,
 	})
