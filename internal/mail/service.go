@@ -156,7 +156,7 @@ func (m *Mail) Run(ctx context.Context) error {
 func (m *Mail) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		for e := range m.core.Ledger.FollowNow(ctx, m.Directory.Load) {
-			if err := m.followEntry(&e); err != nil {
+			if err := m.followEntry(ctx, &e); err != nil {
 				m.core.Log.Error("cannot read a ledger entry; keeping the previous state",
 					"kind", e.Kind, "seq", e.Seq, "error", err.Error())
 			}
@@ -169,7 +169,7 @@ func (m *Mail) follow(ctx context.Context) {
 
 // followEntry updates the caches of this node for one entry, closes sockets whose agent or key lost its
 // right to them, and reports deliveries to senders that wait.
-func (m *Mail) followEntry(e *ledger.Entry) error {
+func (m *Mail) followEntry(ctx context.Context, e *ledger.Entry) error {
 	if err := m.Directory.Follow(e); err != nil {
 		return err
 	}
@@ -182,11 +182,11 @@ func (m *Mail) followEntry(e *ledger.Entry) error {
 	case "key.revoked":
 		m.core.Roster.Forget()
 		m.hub.RecheckKey(e.Subject)
-	case kindDelivered, kindRead, kindAcked, kindFailed:
+	case kindDelivered, kindRead, kindAcked, kindFailed, kindRejected, kindExpired:
 		if m.hub.Empty() {
 			return nil // nobody listens on this node, so the body need not be decoded
 		}
-		return m.reportMessage(e)
+		return m.reportMessage(ctx, e)
 	}
 	// MSG-36: a try that failed ends the wait of the sender, whichever node made it.
 	if reason, failed := deliver.FailedTry(e); failed {
