@@ -37,8 +37,13 @@ type Reply struct {
 
 // said is what matters of an answer in the protocol's form.
 type said struct {
-	Error, Message, Status string
-	Details                struct{ Duplicate, Status string }
+	Error   string `json:"error"`
+	Message string `json:"message"`
+	Status  string `json:"status"`
+	Details struct {
+		Duplicate string `json:"duplicate"`
+		Status    string `json:"status"`
+	} `json:"details"`
 }
 
 // The values of details.duplicate and details.status in the refusal of a message that was received before.

@@ -109,7 +109,8 @@ func (b *Box) became(m *Message, now Receipt) (changed bool, err error) {
 	if state == "" || shown == m.State && reason == m.Error {
 		return false, nil
 	}
-	return shown != m.State, b.withLock(func() error {
+	changed = shown != m.State
+	return changed, b.withLock(func() error {
 		if _, err := os.Stat(m.path); errors.Is(err, fs.ErrNotExist) {
 			return nil // removed in the meantime: do not write it again
 		}
