@@ -19,7 +19,9 @@ func TestMailThatDoesNotArriveSaysSo(t *testing.T) {
 	configure(t, dir, "mail: {provider: first.test, federation: allowlist, peers: [third.test="+third.URL+"]}\n")
 	p := up(t, dir)
 	alice, bob := newMailer(t, p, "alice", ""), newMailer(t, p, "bob", "")
-	of := func(args ...string) (int, string) { return run(t, dir, append([]string{"mail", "--dir", alice.dir}, args...)...) }
+	of := func(args ...string) (int, string) {
+		return run(t, dir, append([]string{"mail", "--dir", alice.dir}, args...)...)
+	}
 	const zoe = "zoe@theirs.third.test"
 
 	if code, out := of("send", zoe, "Hello", "text"); code != 1 || !strings.Contains(out, "Zoe takes no mail.") ||

@@ -109,9 +109,14 @@ func (m *Mail) importDraft(ctx context.Context, o *amp.Draft, im provenance) (An
 	if err := m.checkRecipientLimits(ctx, l); err != nil {
 		return Answer{}, err
 	}
+	vouched := false
 	if o.Attached {
-		if !l.vouched {
-			im.recorded = nil // whoever forwards it does not have the sender, and has not seen its files
+		others, err := m.Attachments.OfAnother(ctx, im.host, o.Payload)
+		if err != nil {
+			return Answer{}, err
+		}
+		if vouched = l.vouched && !others; !vouched {
+			im.recorded = nil // whoever forwards it has not seen the files of the sender, or they are not its
 		}
 		if l.meta.Files, err = attachment.Elsewhere(o.Payload, im.recorded); err != nil {
 			return Answer{}, err
@@ -124,7 +129,7 @@ func (m *Mail) importDraft(ctx context.Context, o *amp.Draft, im provenance) (An
 	if l.meta.Envelope.ThreadID == "" && amp.IDForm.MatchString(o.ThreadHint) {
 		l.meta.Envelope.ThreadID = o.ThreadHint
 	}
-	if o.Attached && l.vouched {
+	if vouched {
 		l.meta.Away = attachment.Named(im.host, o.Payload)
 	}
 	answer, err := m.decide(ctx, l)

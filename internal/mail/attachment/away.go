@@ -50,6 +50,24 @@ func Named(host string, payload []byte) *Away {
 	return away
 }
 
+// OfAnother reports whether a message from a host names a file that this host has, or that came from another one: no host
+// vouches for the files of others (MSG-101).
+func (t *Attachments) OfAnother(ctx context.Context, host string, payload []byte) (bool, error) {
+	named := Named(host, payload)
+	if named == nil || len(named.IDs) == 0 {
+		return false, nil
+	}
+	args := []any{host}
+	for _, id := range named.IDs {
+		args = append(args, id)
+	}
+	in := " IN (" + store.Marks(2, len(named.IDs)) + ")"
+	var n int64
+	err := t.core.DB.QueryRow(ctx, "SELECT (SELECT count(*) FROM mail_attachment WHERE id"+in+
+		") + (SELECT count(*) FROM mail_attachment_away WHERE host <> $1 AND id"+in+")", args, &n)
+	return n > 0, err
+}
+
 // Carried notes where the attachments of a message are. An apply function calls it.
 func Carried(tx *store.Tx, message string, away *Away) {
 	if away == nil {
