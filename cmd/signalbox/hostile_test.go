@@ -13,14 +13,17 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/coder/websocket"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"signalbox/internal/mail/amp"
@@ -136,8 +139,8 @@ func suspicious(t *testing.T, p *process, key string) map[string]any {
 }
 
 // TestNoHostileMessageIsBelieved sends the hostile messages of internal/mail/testdata over each way in: the route of an
-// agent, another provider, and a host of the mesh. What is not refused is read over each way out: the poll of any
-// client, MCP, the bus, and the client of the command line. Nothing reads as clean or verified that is not, and nothing
+// agent, another provider, and a host of the mesh, which has claimed the sender or not. What is not refused is read over
+// each way out: the poll of any client, a socket, MCP, the bus, and the client of the command line. Nothing reads as clean or verified that is not, and nothing
 // hostile stands outside of a wrapper.
 func TestNoHostileMessageIsBelieved(t *testing.T) {
 	t.Parallel()
@@ -152,7 +155,7 @@ func TestNoHostileMessageIsBelieved(t *testing.T) {
 		third.URL+"], mesh: {host: host-a, hosts: [host-b="+third.URL+"], secrets: [\"host-b="+secret+"\"]}}\n")
 	p := up(t, dir)
 	bobs := map[string]*mailer{}
-	for _, way := range []string{"route", "federation", "mesh"} {
+	for _, way := range []string{"route", "federation", "mesh", "claimed"} {
 		bobs[way] = newMailer(t, p, "bob-"+way, "")
 	}
 	now := func() string { return time.Now().UTC().Format(time.RFC3339) }
@@ -160,6 +163,22 @@ func TestNoHostileMessageIsBelieved(t *testing.T) {
 	n := 0
 	id := func() string { n++; return fmt.Sprintf("msg_1706648400_%04x", n) }
 	var key string
+	// mesh is a message from the other host, which says more about it.
+	mesh := func(m, forwarded map[string]any, h *hostile) (int, string) {
+		m["id"], m["timestamp"] = id(), now()
+		m["_forwarded"] = map[string]any{"original_from": m["from"], "original_to": m["to"], "forwarded_by": "host-b"}
+		maps.Copy(m["_forwarded"].(map[string]any), forwarded)
+		maps.Copy(m, h.Beside)
+		text, _ := json.Marshal(m)
+		return fromHost(t, p.url+"/v1/mesh/route", string(text), secret, foreign)
+	}
+	// The other host has claimed the name of this one, so its messages are verified as those of any agent of the mesh.
+	claim, _ := json.Marshal(map[string]any{"to": "host-a", "registrar": "host-a", "claims": []any{map[string]any{
+		"address": "zed@default.first.test", "key": roster.Fingerprint(foreign.Public().(ed25519.PublicKey)),
+	}}})
+	if status, answer := fromHost(t, p.url+"/v1/mesh/addresses", string(claim), secret, foreign); status != 200 {
+		t.Fatal(status, answer)
+	}
 	attackers := map[string]*attacker{
 		"route": {t, "", nil, func(h *hostile, body map[string]any) (int, string) {
 			for name, value := range h.Beside {
@@ -185,19 +204,15 @@ func TestNoHostileMessageIsBelieved(t *testing.T) {
 			})
 		}},
 		"mesh": {t, "mallory@default.first.test", foreign, func(h *hostile, m map[string]any) (int, string) {
-			m["id"], m["timestamp"] = id(), now()
-			m["_forwarded"] = map[string]any{"original_from": m["from"], "original_to": m["to"], "forwarded_by": "host-b"}
-			for name, value := range h.Beside {
-				m[name] = value
+			return mesh(m, nil, h)
+		}},
+		"claimed": {t, "zed@default.first.test", foreign, func(h *hostile, m map[string]any) (int, string) {
+			var payload struct{ Attachments []map[string]any }
+			_ = json.Unmarshal(m["payload"].(json.RawMessage), &payload)
+			for _, file := range payload.Attachments { // whatever the message says of a file, its host says too
+				file["scan_status"] = "clean"
 			}
-			text, _ := json.Marshal(m)
-			at, sum := strconv.FormatInt(time.Now().Unix(), 10), sha256.Sum256(text)
-			proof := hmac.New(sha256.New, []byte(secret))
-			_, _ = fmt.Fprintf(proof, "%s.host-b.%x", at, sum)
-			return post(t, p.url+"/v1/mesh/route", string(text), map[string]string{
-				"X-Forwarded-From": "host-b", "X-AMP-Timestamp": at, "X-AMP-Mesh-Auth": fmt.Sprintf("v1=%x", proof.Sum(nil)),
-				"X-AMP-Sender-Key": hex.EncodeToString(foreign.Public().(ed25519.PublicKey)),
-			})
+			return mesh(m, map[string]any{"attachments": payload.Attachments}, h)
 		}},
 	}
 	counts := map[string]map[int]int{}
@@ -207,6 +222,10 @@ func TestNoHostileMessageIsBelieved(t *testing.T) {
 			if way == "route" && i%8 == 0 { // an agent that has sent too much of this is suspended
 				eve := newMailer(t, p, fmt.Sprintf("eve-%d", i), "")
 				key, a.from, a.private = eve.identity()
+			}
+			// A host answers for what its own agents send: of a file that nobody else has, its word counts.
+			if way == "claimed" && all[i].Name == "a file that nobody has seen" {
+				continue
 			}
 			var file map[string]any
 			if all[i].Attachments != nil {
@@ -232,6 +251,18 @@ func TestNoHostileMessageIsBelieved(t *testing.T) {
 	for way, bob := range bobs {
 		bob.disbelieves(way, counts[way][200]+counts[way][202])
 	}
+}
+
+// fromHost makes a call as host-b, with a proof, about an agent with a key.
+func fromHost(t *testing.T, address, body, secret string, key ed25519.PrivateKey) (status int, answer string) {
+	t.Helper()
+	at, sum := strconv.FormatInt(time.Now().Unix(), 10), sha256.Sum256([]byte(body))
+	proof := hmac.New(sha256.New, []byte(secret))
+	_, _ = fmt.Fprintf(proof, "%s.host-b.%x", at, sum)
+	return post(t, address, body, map[string]string{
+		"X-Forwarded-From": "host-b", "X-AMP-Timestamp": at, "X-AMP-Mesh-Auth": fmt.Sprintf("v1=%x", proof.Sum(nil)),
+		"X-AMP-Sender-Key": hex.EncodeToString(key.Public().(ed25519.PublicKey)),
+	})
 }
 
 // publicPEM is the public key of a pair.
@@ -280,6 +311,7 @@ func (m *mailer) disbelieves(way string, want int) {
 		delete(one["envelope"].(map[string]any), "subject") // which is signed
 		unbelieved(t, way+", poll", one)
 	}
+	m.overSocket(way, key, page.Messages)
 	unbelieved(t, way+", MCP", m.overMCP(key))
 	unbelieved(t, way+", bus", m.overBus(want))
 	box, err := mailbox.Open(mailbox.Where{Dir: m.dir})
@@ -305,7 +337,7 @@ func (m *mailer) disbelieves(way string, want int) {
 	}
 	unbelieved(t, way+", inbox --json", list)
 	unbelieved(t, way+", inbox", m.mail("inbox", "--all"))
-	for i := 0; i < len(stored); i += 9 {
+	for i := range stored {
 		out := m.mail("read", stored[i].Envelope.ID, "--json")
 		var shown map[string]any
 		if err := json.Unmarshal([]byte(out), &shown); err != nil {
@@ -347,6 +379,42 @@ func unbelieved(t *testing.T, where string, shown any) {
 		if wrapped && strings.Count(strings.ToLower(v), "external-content") != 2 {
 			t.Errorf("%s: the wrapper ends inside: %q", where, v)
 		}
+	}
+}
+
+// overSocket checks that a socket pushes each message with the same word of the server beside it as a poll has: what the
+// sender has signed is raw there, for programs.
+func (m *mailer) overSocket(way, key string, polled []map[string]any) {
+	t := m.t
+	t.Helper()
+	conn, _, err := websocket.Dial(t.Context(), strings.Replace(m.p.url, "http", "ws", 1)+"/v1/ws", nil) //nolint:bodyclose // the connection takes it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.CloseNow() }()
+	conn.SetReadLimit(amp.MaxBody)
+	if err := conn.Write(t.Context(), websocket.MessageText, fmt.Appendf(nil, `{"type":"auth","token":%q}`, key)); err != nil {
+		t.Fatal(err)
+	}
+	for n := 0; n < len(polled); {
+		_, text, err := conn.Read(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var frame struct {
+			Type string
+			Data map[string]any
+		}
+		if err := json.Unmarshal(text, &frame); err != nil {
+			t.Fatal(err)
+		}
+		if frame.Type != "message.new" {
+			continue
+		}
+		if want := polled[n]; frame.Data["id"] != want["id"] || !reflect.DeepEqual(frame.Data["local"], want["local"]) {
+			t.Errorf("%s, socket: %s, want beside it %v", way, text, want["local"])
+		}
+		n++
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -40,6 +41,7 @@ type provider struct {
 	domain  string
 	private ed25519.PrivateKey
 	got     chan delivery
+	refusal atomic.Value // the text with which it refuses what is delivered, if there is one
 }
 
 // delivery is a call that the stand-in was made.
@@ -61,6 +63,11 @@ func newProvider(t *testing.T, domain string) *provider {
 	})
 	mux.HandleFunc("POST /v1/federation/deliver", func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
+		if text, refuses := s.refusal.Load().(string); refuses {
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = io.WriteString(w, text)
+			return
+		}
 		s.got <- delivery{r.Header, body}
 		_, _ = io.WriteString(w, `{"accepted":true}`)
 	})

@@ -21,7 +21,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/kin"
 	"signalbox/internal/ledger"
-	"signalbox/internal/mail"
+	"signalbox/internal/mail/links"
 	"signalbox/internal/server"
 )
 
@@ -149,11 +149,11 @@ func examineLinks(ctx context.Context, a *command.App) (all []finding) {
 	if err != nil {
 		return nil
 	}
-	var links mail.Links
-	if err := cl.Call(ctx, api.Get("/ops/mail/links"), &links); err != nil {
+	var known links.Links
+	if err := cl.Call(ctx, api.Get("/ops/mail/links"), &known); err != nil {
 		return []finding{bad("mail links", err)}
 	}
-	for _, l := range links.Links {
+	for _, l := range known.Links {
 		text := fmt.Sprintf("%s, %s waiting", cmp.Or(l.URL, "found when it is needed"), output.Thousands(l.Waiting))
 		if l.Registrar {
 			text += ", decides about addresses"

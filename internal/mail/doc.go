@@ -3,9 +3,10 @@
 //
 // It owns messages and their queues. The other parts of the protocol are packages below it:
 // registered agents (directory), other providers and hosts (federation), files (attachment),
-// and everything that needs no server (amp). They do not import mail and know no messages.
+// what senders are told (sent), and everything that needs no server (amp). They do not import mail; sent, quota and
+// attachment read the table of messages, and none of them writes it.
 //
-// The rules of the protocol have numbers, MSG-1 to MSG-99, in docs/protocols/mail.md. Comments
+// The rules of the protocol have numbers, MSG-1 to MSG-116, in docs/protocols/mail.md. Comments
 // cite them where the code would look odd without them.
 //
 // # The life of a message

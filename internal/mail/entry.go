@@ -101,6 +101,7 @@ type (
 		Sender string `json:"sender,omitzero"`
 		To     string `json:"to,omitzero"`
 		Note   string `json:"note,omitzero"`
+		Held   bool   `json:"held,omitzero"` // of message.acknowledged: by another server, for a person
 	}
 	// erased is the body of message.erased.
 	erased struct {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 
 	"signalbox/internal/deliver"
 	"signalbox/internal/fault"
@@ -129,29 +128,26 @@ func (s carrier) recordReply(ctx context.Context, a deliver.Attempt, p *Pending,
 	to, status := federation.Target(a.Target), reply.Status
 	r := deliver.Result{
 		Status: status, Class: "status",
-		Text: fmt.Sprintf("%s answered %d: %.200s", a.Target, status, reply.Text),
+		Text: fmt.Sprintf("%s answered %d: %.300s", a.Target, status, reply.Reason()),
 	}
 	// The end of the message is an entry of its own; the outbox records the end of the delivery.
-	end := func(kind string, note string) error {
+	end := func(kind string, held bool, note string) error {
 		return s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 			tx.Append(ledger.Event{
 				Workspace: a.Workspace, Kind: kind, Actor: "system", Subject: p.ID, Trace: trace(p.Envelope.ThreadID),
-				Body: transition{Seq: p.seq, Agent: to.Queue(), Place: p.place, Via: methodFor(to), Note: note},
+				Body: transition{Seq: p.seq, Agent: to.Queue(), Place: p.place, Via: methodFor(to), Held: held, Note: note},
 			})
 			return nil
 		})
 	}
-	switch {
-	// MSG-83: 202 means that the other side holds it for a person; it is theirs now. A duplicate means that
-	// an earlier answer was lost.
-	case status == http.StatusOK, status == http.StatusAccepted, status == http.StatusConflict &&
-		strings.Contains(string(reply.Text), string(fault.DuplicateMessage)):
-		if end(kindAcked, "") != nil {
+	switch taken, held := reply.Taken(); {
+	case taken: // also if it is held: it is theirs now
+		if end(kindAcked, held, "") != nil {
 			return deliver.Result{Class: "internal", Text: "The provider has the message, and that could not be recorded."}
 		}
 		return deliver.Result{Verdict: deliver.Succeeded, Status: status}
 	case isFinalRefusal(status):
-		if end(kindFailed, r.Text) != nil {
+		if end(kindFailed, false, r.Text) != nil {
 			return deliver.Result{Class: "internal", Text: "The provider refuses the message, and that could not be recorded."}
 		}
 		r.Verdict = deliver.Hopeless

@@ -10,6 +10,7 @@ import (
 	"signalbox/internal/mail/amp"
 	"signalbox/internal/mail/failure"
 	"signalbox/internal/mail/query"
+	"signalbox/internal/mail/sent"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
@@ -63,10 +64,10 @@ func (m *Mail) Routes() []wire.Route {
 	routes = append(routes, wire.Route{
 		Method: "POST", Path: "/v1/federation/deliver",
 		Summary: "A message from another provider, which has signed the call", Request: amp.MessageDocument{},
-		Answer: Accepted{}, Handle: m.postFederation, Fail: failure.FailPeer, Lenient: true, Proof: []string{wire.Demanded},
+		Answer: Accepted{}, Also: http.StatusAccepted, Handle: m.postFederation, Fail: failure.FailPeer, Lenient: true, Proof: []string{wire.Demanded},
 	})
 	// The operators' API, strict and with its own errors.
-	return append(routes, []wire.Route{
+	return slices.Concat(routes, m.Links.Routes(), []wire.Route{
 		{
 			Method: "GET", Path: "/ops/messages", Summary: "List messages, newest first", Auth: wire.Viewer,
 			Query: append([]wire.Param{
@@ -78,15 +79,10 @@ func (m *Mail) Routes() []wire.Route {
 			}, wire.PageParams...), Answer: MessagePage{}, Handle: wire.List(m.getMessages),
 		},
 		{
-			Method: "GET", Path: "/ops/mail/links", Auth: wire.Viewer, Answer: Links{},
-			Summary: "List other providers and hosts, the queues to them and the last error",
-			Handle:  wire.Answer(http.StatusOK, m.getLinks),
-		},
-		{
 			Method: "GET", Path: "/ops/messages/{id}", Summary: "Show a message and its history", Auth: wire.Viewer,
 			Answer: Detail{}, Handle: wire.Answer(http.StatusOK, m.getMessage),
 		},
-	}...)
+	})
 }
 
 // agentRoutes are the calls that agents make with their keys. MSG-57, MSG-58: several spellings of a poll
@@ -120,6 +116,10 @@ func (m *Mail) agentRoutes() []wire.Route {
 		{
 			Method: "POST", Path: "/v1/messages/{id}/read", Summary: "Send a read receipt",
 			Handle: roster.AnswerAbout("id", m.postRead),
+		},
+		{
+			Method: "GET", Path: "/v1/messages/{id}", Summary: "What became of a message that the agent sent", Answer: Answer{},
+			Handle: roster.AnswerAbout("id", m.Sent),
 		},
 	}
 	for i := range routes {
@@ -172,7 +172,7 @@ func (m *Mail) Send(ctx context.Context, who roster.Identity, body []byte) (Answ
 	return answer, left, err
 }
 
-// postRoute answers POST /v1/route. MSG-34: 202 means that a person decides first.
+// postRoute answers POST /v1/route.
 func (m *Mail) postRoute(w http.ResponseWriter, r *http.Request) error {
 	body, err := wire.Read(w, r, amp.MaxBody)
 	if err != nil {
@@ -183,11 +183,7 @@ func (m *Mail) postRoute(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	status := http.StatusOK
-	if answer.Status == Held {
-		status = http.StatusAccepted
-	}
-	return wire.Reply(w, status, answer)
+	return wire.Reply(w, answeredWith(answer), answer)
 }
 
 // getPending answers the three spellings of a poll. The body is written as it is: a second
@@ -237,6 +233,14 @@ func (m *Mail) AckAll(ctx context.Context, who roster.Identity, body []byte) (ma
 	}
 	acked, err := m.Ack(ctx, who, ByRelay, ids...)
 	return map[string]int{"acknowledged": acked.Now}, err
+}
+
+// Sent is what became of a message that an agent has sent (MSG-114).
+func (m *Mail) Sent(ctx context.Context, who roster.Identity, id string) (Answer, error) {
+	if err := m.active(ctx, who); err != nil {
+		return Answer{}, err
+	}
+	return sent.Of(ctx, &m.core, who.ID, id)
 }
 
 // postRead answers a read receipt in the member that the document names; AI Maestro has another.

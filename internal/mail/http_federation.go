@@ -15,7 +15,7 @@ func (m *Mail) meshRoutes() []wire.Route {
 		{
 			Method: "POST", Path: "/v1/mesh/route",
 			Summary: "A message from another host of this provider, which proves who it is; also at /v1/route with " +
-				"X-Forwarded-From", Request: amp.MeshDocument{}, Answer: Answer{}, Handle: m.postMesh,
+				"X-Forwarded-From", Request: amp.MeshDocument{}, Answer: Answer{}, Also: http.StatusAccepted, Handle: m.postMesh,
 			Proof: []string{federation.ProofHeader},
 		},
 		{
@@ -55,7 +55,15 @@ func (m *Mail) postMesh(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return wire.Reply(w, http.StatusOK, answer)
+	return wire.Reply(w, answeredWith(answer), answer)
+}
+
+// answeredWith is the status of an answer about a message. MSG-34: 202 means that a person decides first.
+func answeredWith(a Answer) int {
+	if a.Status == Held {
+		return http.StatusAccepted
+	}
+	return http.StatusOK
 }
 
 // postFederation accepts a message from another provider. What can be refused by the headers alone
@@ -78,5 +86,5 @@ func (m *Mail) postFederation(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return wire.Reply(w, http.StatusOK, Accepted{true, answer.ID, answer.Status == Delivered, answer.Method})
+	return wire.Reply(w, answeredWith(answer), Accepted{true, answer.ID, answer.Status == Delivered, answer.Method})
 }

@@ -6,6 +6,7 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/mail/amp"
 	"signalbox/internal/mail/hub"
+	"signalbox/internal/mail/sent"
 )
 
 // recipientOf is the id of the agent whose queue an entry puts a message into, "" for none. The
@@ -28,8 +29,8 @@ func (m *Mail) recipientOf(e *ledger.Entry) string {
 }
 
 // reportMessage reports what happened to a message to the sender that waits for it, and sends
-// receipts to the sender's sockets. Every node does it for its own.
-func (m *Mail) reportMessage(e *ledger.Entry) error {
+// receipts, and why a message does not arrive, to the sender's sockets. Every node does it for its own.
+func (m *Mail) reportMessage(ctx context.Context, e *ledger.Entry) error {
 	b, err := ledger.Read[transition](e)
 	if err != nil {
 		return err
@@ -38,7 +39,7 @@ func (m *Mail) reportMessage(e *ledger.Entry) error {
 	// An acknowledgement by poll or socket is no delivery of ours that a sender would wait for.
 	case kindAcked:
 		if calledOut(b.Via) {
-			m.hub.Report(e.Subject, hub.Outcome{Method: b.Via})
+			m.hub.Report(e.Subject, hub.Outcome{Method: b.Via, Held: b.Held})
 		}
 	case kindFailed:
 		m.hub.Report(e.Subject, hub.Outcome{Final: true, Reason: b.Note})
@@ -51,7 +52,14 @@ func (m *Mail) reportMessage(e *ledger.Entry) error {
 	case kindRead:
 		m.hub.Send(b.Sender, frame("message.read", map[string]any{"id": e.Subject, "read_at": amp.Stamp(e.At)}))
 	}
-	return nil
+	if !m.hub.Sockets() {
+		return nil
+	}
+	end, err := sent.EndingOf(ctx, &m.core, e)
+	if err == nil && end.Sender != "" {
+		m.hub.Send(end.Sender, frame("message.failed", end.Data)) // MSG-115
+	}
+	return err
 }
 
 // pushed is a message that was written to a socket for the first time, to be recorded.

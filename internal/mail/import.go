@@ -109,9 +109,14 @@ func (m *Mail) importDraft(ctx context.Context, o *amp.Draft, im provenance) (An
 	if err := m.checkRecipientLimits(ctx, l); err != nil {
 		return Answer{}, err
 	}
+	vouched := false
 	if o.Attached {
-		if !l.vouched {
-			im.recorded = nil // whoever forwards it does not have the sender, and has not seen its files
+		others, err := m.Attachments.OfAnother(ctx, im.host, o.Payload)
+		if err != nil {
+			return Answer{}, err
+		}
+		if vouched = l.vouched && !others; !vouched {
+			im.recorded = nil // whoever forwards it has not seen the files of the sender, or they are not its
 		}
 		if l.meta.Files, err = attachment.Elsewhere(o.Payload, im.recorded); err != nil {
 			return Answer{}, err
@@ -124,19 +129,44 @@ func (m *Mail) importDraft(ctx context.Context, o *amp.Draft, im provenance) (An
 	if l.meta.Envelope.ThreadID == "" && amp.IDForm.MatchString(o.ThreadHint) {
 		l.meta.Envelope.ThreadID = o.ThreadHint
 	}
-	if o.Attached && l.vouched {
+	if vouched {
 		l.meta.Away = attachment.Named(im.host, o.Payload)
 	}
 	answer, err := m.decide(ctx, l)
-	if store.IsUnique(err) {
-		return Answer{}, duplicate(o.ClientID)
+	if store.IsUnique(err) || fault.Is(err, fault.DuplicateMessage) {
+		return Answer{}, m.copied(ctx, o.ClientID)
 	}
 	return answer, err
 }
 
-// duplicate is the answer that tells the other server to stop sending: we have the message.
-func duplicate(id string) error {
-	return fault.New(fault.DuplicateMessage, "A message with the id %s was received before.", id).About("envelope.id")
+// received refuses a message of another server that was received before, and says if it is held: the other
+// server can stop sending it. MSG-81: ids of other servers are kept as they are, so a repetition has the same id. The index catches two
+// that arrive at the same moment.
+func (m *Mail) received(ctx context.Context, id string) error {
+	var status string
+	err := m.core.DB.QueryRow(ctx, "SELECT status FROM mail_message WHERE id = $1", []any{id}, &status)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return nil
+	case err != nil:
+		return err
+	}
+	again := fault.New(fault.DuplicateMessage, "A message with the id %s was received before.", id).About("envelope.id")
+	if status == Held {
+		return again.With("status", Held)
+	}
+	return again
+}
+
+// copied is the answer to a message that is not known, and whose signature or text is: a copy of another one, which is
+// not delivered (MSG-89). The other server has to tell it from a repetition of its own call.
+func (m *Mail) copied(ctx context.Context, id string) error {
+	if err := m.received(ctx, id); err != nil {
+		return err
+	}
+	return fault.New(fault.DuplicateMessage, "A message with this signature was received before, and a signature is good once "+
+		"here. To say the same again, sign a payload with another nonce.").About("signature").
+		With("duplicate", federation.BySignature)
 }
 
 // resolveImported settles sender and recipient of a message from elsewhere. The sender gets an
@@ -147,14 +177,7 @@ func (m *Mail) resolveImported(ctx context.Context, l *letter, im provenance) (e
 			"The field \"envelope.id\" should be an id such as \"msg_1706648400_abc123\", and is %.80q.",
 			l.ClientID).About("envelope.id")
 	}
-	// MSG-81: ids of other servers are kept as they are, so a repetition has the same id. The index
-	// catches two that arrive at the same moment.
-	var seen string
-	err = m.core.DB.QueryRow(ctx, "SELECT id FROM mail_message WHERE id = $1", []any{l.ClientID}, &seen)
-	if err == nil {
-		return duplicate(l.ClientID)
-	}
-	if !errors.Is(err, sql.ErrNoRows) {
+	if err := m.received(ctx, l.ClientID); err != nil {
 		return err
 	}
 	if err := m.resolveForeignSender(ctx, l, im); err != nil {
@@ -260,7 +283,7 @@ type Forwarded struct {
 
 // oncePerSignature is the idempotency key of a signed message from another host. A signature covers neither id nor
 // time, so a host could repeat what an agent said once: it is accepted once for as long as a message may wait (MSG-89).
-func (m *Mail) oncePerSignature(ctx context.Context, signature string) (string, error) {
+func (m *Mail) oncePerSignature(ctx context.Context, id, signature string) (string, error) {
 	raw, err := base64.StdEncoding.DecodeString(signature) // another spelling of it is the same
 	if err != nil {
 		raw = []byte(signature) // does not verify
@@ -271,7 +294,7 @@ func (m *Mail) oncePerSignature(ctx context.Context, signature string) (string, 
 	err = m.core.DB.QueryRow(ctx, "SELECT count(*) FROM mail_message WHERE sender = '' AND idem = $1 AND idem <> '' AND at > $2",
 		[]any{key(now.Add(-TTL)), now.Add(-TTL).UnixMicro()}, &n)
 	if err == nil && n > 0 {
-		err = fault.New(fault.DuplicateMessage, "A message with this signature was received before.").About("signature")
+		err = m.copied(ctx, id)
 	}
 	return key(now), err
 }
@@ -308,7 +331,7 @@ func (m *Mail) ImportForwarded(ctx context.Context, body []byte, by Forwarded) (
 	}
 	o.ClientID = cmp.Or(o.ClientID, by.ID)
 	if o.Idem = "mesh:" + o.Request; o.Signature != "" {
-		if o.Idem, err = m.oncePerSignature(ctx, o.Signature); err != nil {
+		if o.Idem, err = m.oncePerSignature(ctx, o.ClientID, o.Signature); err != nil {
 			return Answer{}, err
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"signalbox/internal/mail/attachment"
 	"signalbox/internal/mail/history"
 	"signalbox/internal/mail/injection"
+	"signalbox/internal/mail/sent"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
@@ -123,9 +124,9 @@ func (m *Mail) Messages(ctx context.Context, f Filter) (MessagePage, error) {
 	if err != nil {
 		return none, err
 	}
-	if f.Status != "" && !slices.Contains(statuses, f.Status) {
+	if f.Status != "" && !slices.Contains(sent.States, f.Status) {
 		return none, fault.New(fault.InvalidRequest, "The status should be one of %s, and is %.40q.",
-			strings.Join(statuses, ", "), f.Status).About("status")
+			strings.Join(sent.States, ", "), f.Status).About("status")
 	}
 	f.Search, f.Workspace = strings.TrimSpace(f.Search), cmp.Or(f.Workspace, wire.Scope(ctx))
 	if !wire.InScope(ctx, f.Workspace) {

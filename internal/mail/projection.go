@@ -131,6 +131,11 @@ func applyDelivered(tx *store.Tx, e *ledger.Entry, b *transition) {
 // removes messages otherwise.
 func applyEnded(status string) ledger.Apply {
 	return ledger.ApplyBody(func(tx *store.Tx, e *ledger.Entry, b *transition) {
+		status := status
+		if b.Held {
+			status = HeldAway
+			tx.Exec("UPDATE mail_message SET method = $2 WHERE seq = $1", b.Seq, b.Via)
+		}
 		if b.Place != 0 {
 			tx.Exec("DELETE FROM mail_queue WHERE agent = $1 AND place = $2", b.Agent, b.Place)
 		}

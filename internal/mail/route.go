@@ -14,20 +14,18 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/mail/amp"
 	"signalbox/internal/mail/attachment"
+	"signalbox/internal/mail/directory"
 	"signalbox/internal/mail/errand"
 	"signalbox/internal/mail/federation"
 	"signalbox/internal/mail/injection"
 	"signalbox/internal/mail/once"
+	"signalbox/internal/mail/sent"
 	"signalbox/internal/policy"
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
-
-// socketWait is how long a sender waits for the recipient's socket before its answer says
-// "queued". A socket that is alive takes milliseconds.
-const socketWait = 2 * time.Second
 
 // letter is a message on its way through Route or importDraft. The steps fill it in, in this order:
 // address (from, to, recipient or remote), authenticate (trust, the signed spelling), attach,
@@ -38,6 +36,7 @@ type letter struct {
 	sender    roster.Identity
 	recipient roster.Identity // its ID is the name of a queue if remote is set
 	from, to  amp.Address
+	duties    directory.Duties // what operators and the sender itself demand of it
 	trust     Trust
 	flags     []string         // what the scan found,
 	marks     []injection.Mark // and where
@@ -61,7 +60,7 @@ func (m *Mail) Route(ctx context.Context, who roster.Identity, body []byte) (Ans
 		return Answer{}, err
 	}
 	if o.Idem != "" {
-		if again, err := m.repeated(ctx, who, o); err != nil || again != nil {
+		if again, err := sent.Repeated(ctx, &m.core, who.ID, o); err != nil || again != nil {
 			return orZero(again), err
 		}
 	}
@@ -90,7 +89,7 @@ func (m *Mail) Route(ctx context.Context, who roster.Identity, body []byte) (Ans
 	}
 	answer, err := m.decide(ctx, l)
 	if store.IsUnique(err) && o.Idem != "" { // the same request committed in the meantime
-		again, err := m.repeated(ctx, who, o)
+		again, err := sent.Repeated(ctx, &m.core, who.ID, o)
 		return orZero(again), err
 	}
 	return answer, err
@@ -134,7 +133,10 @@ func (m *Mail) address(ctx context.Context, l *letter) error {
 		return err
 	}
 	// What an operator allows the agent, and then the agent's own policy, a seat belt that it can change.
-	if !m.Directory.Duties(l.sender.ID).Policy.Allows(l.to) {
+	if l.duties, err = m.Directory.DutiesNow(ctx, l.sender.ID); err != nil {
+		return err
+	}
+	if !l.duties.Policy.Allows(l.to) {
 		return fault.New(fault.RecipientNotAllowed, "%s may not write to %s: an operator has restricted whom it may write "+
 			"to. Ask an operator.", l.sender.Address, l.to).About("to")
 	}
@@ -178,7 +180,7 @@ func (m *Mail) authenticate(ctx context.Context, l *letter) error {
 	from, to := l.sender.Address, l.to.String()
 	if l.Signature == "" {
 		if l.imported == "" {
-			if err := m.Directory.CheckUnsigned(ctx, l.sender); err != nil {
+			if err := l.duties.CheckUnsigned(l.sender); err != nil {
 				return err
 			}
 		}
@@ -212,11 +214,20 @@ func (m *Mail) authenticate(ctx context.Context, l *letter) error {
 	}
 	// MSG-111: over the mesh nobody here knows what the sender demands of itself.
 	if l.Signature != "" && (l.imported != "" && l.from.Provider == m.Domains.Own ||
-		l.imported == "" && m.Directory.Duties(l.sender.ID).RequireSignature) {
+		l.imported == "" && l.duties.RequireSignature) {
 		l.meta.Once = once.Of(l.Signature, l.Nonce)
 	}
 	// Verified or not present: a signature that is there and wrong has been refused above.
 	l.trust = trustOf(l.Signature != "", l.from, l.to)
+	if l.trust == Verified && l.imported == "" {
+		own, err := m.Directory.KeyIsItsOwn(ctx, l.sender)
+		if err != nil {
+			return err
+		}
+		if !own { // MSG-116
+			l.trust = External
+		}
+	}
 	l.meta.Envelope.From, l.meta.Envelope.To = from, to
 	return nil
 }
@@ -384,38 +395,4 @@ func (m *Mail) recordBlocked(ctx context.Context, l *letter, why *fault.Error) e
 	}
 	m.suspendIfCritical(ctx, l.sender)
 	return why
-}
-
-// repeated answers a request whose idempotency key was used before, nil if it was not (MSG-35).
-// The answer is made from the message as it is now: what was queued then may be delivered.
-func (m *Mail) repeated(ctx context.Context, who roster.Identity, o *amp.Draft) (*Answer, error) {
-	var a Answer
-	var request string
-	var at, delivered int64
-	err := m.core.DB.QueryRow(ctx,
-		"SELECT id, status, method, at, delivered_at, request, quarantine, gate FROM mail_message WHERE sender = $1 AND "+
-			"idem = $2 AND idem <> ''", []any{who.ID, o.Idem},
-		&a.ID, &a.Status, &a.Method, &at, &delivered, &request, &a.QuarantineID, &a.GateID)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	// The same key with another body is a client's mistake: neither message can be meant.
-	if request != o.Request {
-		return nil, fault.New(fault.DuplicateIdempotencyKey,
-			"The idempotency key %q was used for another request, which stays as it is. Use a new one for a new message.",
-			o.Idem).About("idempotency_key")
-	}
-	switch {
-	// Still held: the sender gets the gate again, to wait for its decision.
-	case a.Status == Held:
-		a.QueuedAt = amp.Stamp(time.UnixMicro(at))
-	case delivered > 0:
-		a.Status, a.DeliveredAt = Delivered, amp.Stamp(time.UnixMicro(delivered))
-	default:
-		a.Status, a.QueuedAt = Queued, amp.Stamp(time.UnixMicro(at))
-	}
-	return &a, nil
 }

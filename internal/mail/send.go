@@ -1,7 +1,6 @@
 package mail
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -158,7 +157,7 @@ func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
 	var became hub.Outcome
 	switch {
 	case socket:
-		became = outcome.Await(ctx, socketWait)
+		became = outcome.Await(ctx, m.WebhookWait)
 	case webhook, l.remote != "": // MSG-36: bounded, since clients give up after 15 s
 		m.core.Outbox.Wake()
 		answer.Method, answer.RemoteHost = l.pendingMethod()
@@ -168,23 +167,8 @@ func (m *Mail) send(ctx context.Context, l *letter) (Answer, error) {
 			became = outcome.Await(ctx, m.WebhookWait)
 		}
 	}
-	answer.conclude(became, amp.Stamp(m.core.Now()))
+	answer.Conclude(became, answer.Method == ByWebhook, amp.Stamp(m.core.Now()))
 	return answer, nil
-}
-
-// conclude puts the outcome of a delivery into the answer; without one the message is queued.
-func (a *Answer) conclude(o hub.Outcome, now string) {
-	switch {
-	case o.Method != "":
-		a.Status, a.Method, a.QueuedAt, a.DeliveredAt = Delivered, o.Method, "", now
-	// Another provider or host refused it within the wait: the sender learns it at once.
-	case o.Final:
-		a.Status, a.QueuedAt, a.Error = Failed, "", cmp.Or(o.Reason, "It was refused.")
-	case o.Reason != "" && a.Method == ByWebhook:
-		a.Note = "The recipient's webhook does not take the message: " + o.Reason + ". It waits in the queue."
-	case o.Reason != "":
-		a.Note = "The recipient's server does not take the message: " + o.Reason + ". It is sent again."
-	}
 }
 
 // queueCall queues the call that carries a message, and makes its sender wait for the result. stalled says that nobody

@@ -19,6 +19,7 @@ import (
 	"signalbox/internal/mail/homes"
 	"signalbox/internal/mail/hub"
 	"signalbox/internal/mail/inspect"
+	"signalbox/internal/mail/links"
 	"signalbox/internal/mail/quota"
 	"signalbox/internal/protocol"
 )
@@ -76,6 +77,8 @@ type Mail struct {
 	Federation *federation.Federation
 	// Homes knows which host of the mesh an agent lives on.
 	Homes *homes.Homes
+	// Links are the other servers and the queues to them.
+	Links links.Lister
 
 	core       protocol.Core
 	arrivals   *ledger.Waiters // long polls and sockets, by the agent's id
@@ -106,6 +109,7 @@ func New(core protocol.Core, o Options) *Mail {
 		PerMinute: messagesPerMinute, Key: m.Federation.Key(),
 	})
 	m.Homes = homes.New(core, homes.Options{Domains: o.Domains, Mesh: o.Mesh, Federation: m.Federation})
+	m.Links = links.Lister{Peers: o.Peering.Peers, Mesh: o.Mesh, Homes: m.Homes, Outbox: core.Outbox}
 	m.Directory = directory.New(core, directory.Options{
 		Domains: o.Domains, Mode: o.Registration, Host: o.Mesh.Host, IsHost: isHost, Homes: m.Homes,
 	})
@@ -152,7 +156,7 @@ func (m *Mail) Run(ctx context.Context) error {
 func (m *Mail) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		for e := range m.core.Ledger.FollowNow(ctx, m.Directory.Load) {
-			if err := m.followEntry(&e); err != nil {
+			if err := m.followEntry(ctx, &e); err != nil {
 				m.core.Log.Error("cannot read a ledger entry; keeping the previous state",
 					"kind", e.Kind, "seq", e.Seq, "error", err.Error())
 			}
@@ -165,7 +169,7 @@ func (m *Mail) follow(ctx context.Context) {
 
 // followEntry updates the caches of this node for one entry, closes sockets whose agent or key lost its
 // right to them, and reports deliveries to senders that wait.
-func (m *Mail) followEntry(e *ledger.Entry) error {
+func (m *Mail) followEntry(ctx context.Context, e *ledger.Entry) error {
 	if err := m.Directory.Follow(e); err != nil {
 		return err
 	}
@@ -178,11 +182,11 @@ func (m *Mail) followEntry(e *ledger.Entry) error {
 	case "key.revoked":
 		m.core.Roster.Forget()
 		m.hub.RecheckKey(e.Subject)
-	case kindDelivered, kindRead, kindAcked, kindFailed:
+	case kindDelivered, kindRead, kindAcked, kindFailed, kindRejected, kindExpired:
 		if m.hub.Empty() {
 			return nil // nobody listens on this node, so the body need not be decoded
 		}
-		return m.reportMessage(e)
+		return m.reportMessage(ctx, e)
 	}
 	// MSG-36: a try that failed ends the wait of the sender, whichever node made it.
 	if reason, failed := deliver.FailedTry(e); failed {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/sent"
 )
 
 // Trust is how far the recipient may believe the sender's address. The server sets it when it
@@ -28,22 +29,20 @@ func trustOf(signed bool, sender, recipient amp.Address) Trust {
 	return External
 }
 
-// The states of a message. It begins as Queued or Held. The last five are final; Delivered is
-// not, since a message that was written to a socket stays in the queue until it is acknowledged.
+// The states of a message; see package sent.
 const (
-	Queued       = "queued"
-	Delivered    = "delivered"    // written to a socket
-	Held         = "quarantined"  // until a person decides
-	Acknowledged = "acknowledged" // the recipient has it
-	Rejected     = "rejected"     // by a person, or by expiry of the gate
-	Expired      = "expired"
-	Failed       = "failed"        // another provider refuses it
-	Undelivered  = "undeliverable" // the recipient left or was removed
+	Queued       = sent.Queued
+	Delivered    = sent.Delivered
+	Held         = sent.Held
+	Acknowledged = sent.Acknowledged
+	HeldAway     = sent.HeldAway
+	Rejected     = sent.Rejected
+	Expired      = sent.Expired
+	Failed       = sent.Failed
 )
 
-// statuses are all states, for the filter of operators.
-// In the order of a message's life, since the API lists them to people.
-var statuses = []string{Queued, Delivered, Held, Acknowledged, Rejected, Expired, Failed, Undelivered}
+// Answer is the answer to a sender.
+type Answer = sent.Answer
 
 // The methods of delivery, in answers and in entries.
 const (

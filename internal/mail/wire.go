@@ -11,25 +11,6 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Answer is the answer to a sender. The message is stored, whatever Status says: delivered means
-// that a push or a call succeeded within the sender's wait, queued that it did not yet.
-type Answer struct {
-	ID          string `json:"id"`
-	Status      string `json:"status"` // delivered, queued, failed or quarantined
-	Method      string `json:"method"` // websocket, webhook, relay, mesh or federation
-	DeliveredAt string `json:"delivered_at,omitzero"`
-	QueuedAt    string `json:"queued_at,omitzero"`
-	RemoteHost  string `json:"remote_host,omitzero"` // the host of the mesh that it goes to
-	// Error is why a message failed for good, and Note why a queued one has not arrived yet.
-	Error string `json:"error,omitzero"`
-	Note  string `json:"note,omitzero"`
-	// QuarantineID and GateID name the same held message, to the protocol and to operators.
-	QuarantineID string `json:"quarantine_id,omitzero"`
-	GateID       string `json:"gate_id,omitzero"`
-	// Warnings are attachment_suspicious and injection_ with a category. They are no errors.
-	Warnings []string `json:"warnings,omitempty"`
-}
-
 // Accepted is the answer to another provider whose message was stored.
 type Accepted struct {
 	Accepted  bool   `json:"accepted"`

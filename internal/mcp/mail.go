@@ -24,7 +24,8 @@ func (s *server) mailTools() []tool {
 		{
 			// What it sends has a limit of its own, which Send counts.
 			name: "mail_send", about: "Send mail to another agent. Answers with the id of the message, and whether it is " +
-				"delivered, waits in the recipient's queue, or waits for a person who looks at it first (quarantined).",
+				"delivered, waits in the recipient's queue (queued), waits for a person who looks at it first (quarantined), or " +
+				"will not arrive (failed, with the reason as error: an error of this call too).",
 			fields: object{
 				"to": word(254,
 					"the address of the agent, such as bob@default.signalbox.local, or its name in your own tenant"),
@@ -85,7 +86,9 @@ func (s *server) sendMail(ctx context.Context, args object) (outcome, error) {
 		return outcome{}, err
 	}
 	sent, _, err := s.Mail.Send(ctx, s.who, text)
-	return answer(sent, err)
+	out, err := answer(sent, err)
+	out.refused = sent.Error != "" // the model must not go on as if it had been sent
+	return out, err
 }
 
 // readMail lists the mail that waits. Nothing leaves the queue by being read.

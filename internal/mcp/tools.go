@@ -17,7 +17,7 @@ import (
 // outcome is what a tool answers with, as JSON.
 type outcome struct {
 	text    []byte
-	refused bool // it says why nothing was done
+	refused bool // it says why nothing was done, or why it came to nothing
 }
 
 // answer is the outcome of a call of a service that succeeded.

@@ -3,7 +3,7 @@ package web
 import (
 	"signalbox/internal/address"
 	"signalbox/internal/deliver"
-	"signalbox/internal/mail"
+	"signalbox/internal/mail/links"
 )
 
 // deliveryRows is how many deliveries one page lists.
@@ -14,7 +14,7 @@ type deliveryList struct {
 	Status, Target string
 	Deliveries     []deliver.Summary
 	Next           string
-	Links          []mail.Link // other providers and hosts of the mesh, on the first page
+	Links          []links.Link // other providers and hosts of the mesh, on the first page
 }
 
 // Statuses are those that deliveries have.
@@ -31,9 +31,9 @@ func (w *Web) loadDeliveries(r *Request) (any, error) {
 		v.Next = nextPage(r, v.Deliveries[n-1].ID)
 	}
 	if err == nil && v.Status == "" && v.Target == "" && r.Query("cursor") == "" {
-		var links mail.Links
-		links, err = w.Mail.Links(r.Context())
-		v.Links = links.Links
+		var all links.Links
+		all, err = w.Mail.Links.List(r.Context())
+		v.Links = all.Links
 	}
 	return v, err
 }

@@ -8,6 +8,7 @@ import (
 	"signalbox/internal/behalf"
 	"signalbox/internal/gate"
 	"signalbox/internal/mail"
+	"signalbox/internal/mail/sent"
 	"signalbox/internal/wire"
 )
 
@@ -41,12 +42,7 @@ type letter struct {
 }
 
 // Statuses are those that messages can be asked for by.
-func (mailView) Statuses() []string {
-	return []string{
-		mail.Queued, mail.Delivered, mail.Held, mail.Acknowledged, mail.Rejected, mail.Expired, mail.Failed,
-		mail.Undelivered,
-	}
-}
+func (mailView) Statuses() []string { return sent.States }
 
 // PageTitle is the subject of the message that was asked for.
 func (v *mailView) PageTitle() string {
@@ -154,7 +150,7 @@ func (l *letter) Way(kind string) string {
 // mailWays are the kinds of entries on a message's way, in words.
 var mailWays = map[string]string{
 	"message.routed": "Taken, on disk", "message.delivered": "Handed over", "message.acknowledged": "Acknowledged",
-	"message.read":     "Read",
+	"message.read": "Read", "message.failed": "Refused for good",
 	"message.released": "Released from quarantine", "message.rejected": "Not delivered", "message.expired": "Expired",
 	"message.erased":  "Text erased",
 	"delivery.queued": "Webhook queued", "delivery.succeeded": "Webhook took it", "delivery.failed": "Webhook failed",

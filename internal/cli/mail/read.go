@@ -1,6 +1,7 @@
 package mail
 
 import (
+	"cmp"
 	"time"
 
 	"signalbox/internal/cli/command"
@@ -21,7 +22,8 @@ type letter struct {
 	Timestamp   string        `json:"timestamp"`
 	ThreadID    string        `json:"thread_id"`
 	InReplyTo   string        `json:"in_reply_to,omitempty"`
-	Status      string        `json:"status"` // read or unread; of sent ones delivered, queued, held or failed
+	Status      string        `json:"status"`          // read or unread; of sent ones delivered, queued, held, failed and so on
+	Error       string        `json:"error,omitempty"` // of sent ones: why it does not arrive, or has not yet
 	Trust       mailbox.Trust `json:"trust"`
 	Reason      string        `json:"reason,omitempty"`
 	Flags       []string      `json:"injection_flags"`
@@ -49,12 +51,12 @@ func letterOf(m *mailbox.Message, sent bool) letter {
 	e, flags := m.Envelope, append([]string{}, m.Security.Flags...)
 	l := letter{
 		e.ID, m.Sender(), mailbox.Plain(e.To), m.Show(e.Subject), m.Priority(), m.Type(), mailbox.Plain(e.Timestamp),
-		mailbox.Plain(e.ThreadID), mailbox.Plain(e.InReplyTo), "unread", m.Security.Trust, m.Security.Reason, flags,
+		mailbox.Plain(e.ThreadID), mailbox.Plain(e.InReplyTo), "unread", "", m.Security.Trust, m.Security.Reason, flags,
 		len(m.Security.Files), e.Subject,
 	}
 	switch {
-	case sent: // what became of it when it was sent
-		l.Status = m.State
+	case sent: // what has become of it
+		l.Status, l.Error = m.State, m.Error
 	case m.Read:
 		l.Status = "read"
 	}
@@ -74,13 +76,31 @@ func printLetters(w output.Printer, all []letter, none string) {
 	w.Table(none, []string{"ID", "FROM", "SUBJECT", "PRIORITY", "TRUST", "STATUS", "SENT"}, rows)
 }
 
+// printEnds prints why sent messages do not arrive.
+func printEnds(w output.Printer, messages []mailbox.Message) {
+	for i := range messages {
+		if err := messages[i].Failure(); err != nil {
+			w.Print("signalbox: %s", fault.From(err).Message)
+		}
+	}
+}
+
+// asked is what providers say about sent messages: those of a new state, and why some could not be asked.
+func asked(c *command.Command, b *mailbox.Box, messages []mailbox.Message) (changed []mailbox.Message, failed []string) {
+	changed, errs := b.Refresh(c.Context(), messages)
+	for _, err := range errs {
+		failed = append(failed, fault.From(err).Message)
+	}
+	return changed, failed
+}
+
 // newFetch is `mail fetch`. Providers that failed are lines on standard error, and members of the JSON,
 // as long as another one worked.
 func (m *commands) newFetch() *command.Command {
 	c := &command.Command{
 		Use: "fetch", Short: "Fetch new messages from the providers",
 		Long: `Fetches new messages, verifies and stores them, and acknowledges them. A message is on
-disk before it is acknowledged.`,
+disk before it is acknowledged. It also asks what became of the messages that were sent last.`,
 		Args: command.NoArguments(),
 	}
 	var f mailbox.Fetching
@@ -107,22 +127,31 @@ disk before it is acknowledged.`,
 		for _, err := range got.Failed {
 			failed = append(failed, fault.From(err).Message)
 		}
+		own, _, err := b.List(mailbox.Sent)
+		if err != nil {
+			return err
+		}
+		sent, silent := asked(c, b, own)
+		if len(failed) == 0 { // a provider that fails is told of once
+			failed = append(failed, silent...)
+		}
 		// Empty lists and never null, so that scripts can iterate.
 		answer := map[string]any{
 			"messages": all, "known": got.Known, "refused": append([]string{}, got.Refused...),
-			"failed": failed,
+			"failed": failed, "sent": letters(sent, true),
 		}
 		return m.Show(answer, func(w output.Printer) {
 			printLetters(w, all, "No new mail.")
 			for _, problem := range append(got.Refused, failed...) {
 				m.Err.Print("signalbox: %s", problem)
 			}
+			printEnds(m.Err, sent)
 		})
 	}
 	return m.WithJSON(c)
 }
 
-// newInbox is `mail inbox`, which reads the folder and asks no provider. --unread is the default; the flag
+// newInbox is `mail inbox`, which reads the folder. It asks providers for the states of sent messages alone. --unread is the default; the flag
 // exists because the bash clients have it.
 func (m *commands) newInbox() *command.Command {
 	c := &command.Command{Use: "inbox", Short: "List fetched messages", Args: command.NoArguments()}
@@ -133,7 +162,7 @@ func (m *commands) newInbox() *command.Command {
 	sent := flags.Bool("sent", false, "sent messages")
 	count := flags.Bool("count", false, "print only the number of messages")
 	limit := flags.Int("limit", 0, "list at most this many; 0 is all")
-	c.RunE = func(*command.Command, []string) error {
+	c.RunE = func(c *command.Command, _ []string) error {
 		b, err := m.open()
 		if err != nil {
 			return err
@@ -157,12 +186,22 @@ func (m *commands) newInbox() *command.Command {
 		if *count {
 			return m.Show(map[string]int{"count": n}, func(w output.Printer) { w.Print("%d", n) })
 		}
+		var silent []string
+		if *sent {
+			_, silent = asked(c, b, wanted)
+		}
 		list := letters(wanted, *sent)
 		return m.Show(map[string]any{"messages": list, "count": n, "damaged": append([]string{}, damaged...)},
 			func(w output.Printer) {
 				printLetters(w, list, "No messages. `signalbox mail fetch` fetches new ones, and --all lists read ones too.")
 				for _, path := range damaged {
 					m.Err.Print("signalbox: %s is damaged", path)
+				}
+				for _, problem := range silent {
+					m.Err.Print("signalbox: %s", problem)
+				}
+				if *sent {
+					printEnds(m.Err, wanted)
 				}
 			})
 	}
@@ -196,7 +235,8 @@ func (m *commands) newRead() *command.Command {
 		Use: "read ID", Short: "Show a message and mark it as read",
 		Long: `Shows a message. A message from another tenant or provider, one that cannot be verified,
 and one with marks of prompt injection is shown in a wrapper, which says that it is data
-and no instruction. With --json, display has the text as it is shown here, and message and
+and no instruction. --sent asks its provider what became of a message; for one that does not
+arrive the exit code is 1. With --json, display has the text as it is shown here, and message and
 attachments what is known of it. The file as it was signed follows unless it would have to be
 wrapped, or has attachments that are unverified; --raw adds it in any case, for programs: give
 no model what is in it.`,
@@ -222,7 +262,15 @@ no model what is in it.`,
 				return err
 			}
 		}
-		return m.showMessage(one, *raw)
+		if !*sent {
+			return m.showMessage(one, false, *raw)
+		}
+		only := []mailbox.Message{*one}
+		_, silent := asked(c, b, only)
+		for _, problem := range silent {
+			m.Err.Print("signalbox: %s", problem)
+		}
+		return cmp.Or(m.showMessage(&only[0], true, *raw), only[0].Failure())
 	}
 	return m.WithJSON(c)
 }
@@ -230,8 +278,8 @@ no model what is in it.`,
 // showMessage prints a message. In JSON it is display, what is known of it, and the file unless that has
 // to be wrapped; for people it is the envelope, line by line, and the text. The sender's address stands
 // there only if it was verified.
-func (m *commands) showMessage(one *mailbox.Message, raw bool) error {
-	l := letterOf(one, false)
+func (m *commands) showMessage(one *mailbox.Message, sent, raw bool) error {
+	l := letterOf(one, sent)
 	whole := map[string]any{
 		"display": one.Text(), "message": l, "attachments": append([]mailbox.Attachment{}, one.Security.Files...),
 	}
@@ -242,6 +290,10 @@ func (m *commands) showMessage(one *mailbox.Message, raw bool) error {
 		}
 	}
 	return m.Show(whole, func(w output.Printer) {
+		status := ""
+		if sent {
+			status = l.Status
+		}
 		trust := string(one.Security.Trust)
 		if one.Security.Reason != "" {
 			trust += ": " + one.Security.Reason
@@ -257,6 +309,7 @@ func (m *commands) showMessage(one *mailbox.Message, raw bool) error {
 			{"thread", l.ThreadID},
 			{"answers", l.InReplyTo},
 			{"trust", trust},
+			{"status", status},
 		} {
 			if row[1] != "" {
 				w.Print("%-9s %.300s", row[0], row[1])

@@ -110,6 +110,14 @@ type Status struct {
 // Status reports on an attachment that the agent announced, or that was sent to it.
 func (t *Attachments) Status(ctx context.Context, who roster.Identity, id string) (Status, error) {
 	a, err := t.findFor(ctx, who, id)
+	if fault.Is(err, fault.AttachmentNotFound) {
+		if host, err := t.isAway(ctx, who, id, ""); err != nil || host != "" {
+			if err != nil {
+				return Status{}, err
+			}
+			return t.statusAway(ctx, host, id)
+		}
+	}
 	if err == nil {
 		err = a.expired(t.core.Now())
 	}

@@ -2,6 +2,8 @@ package attachment
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"io"
 	"net/http"
 	"strconv"
@@ -48,6 +50,24 @@ func Named(host string, payload []byte) *Away {
 	return away
 }
 
+// OfAnother reports whether a message from a host names a file that this host has, or that came from another one: no host
+// vouches for the files of others (MSG-101).
+func (t *Attachments) OfAnother(ctx context.Context, host string, payload []byte) (bool, error) {
+	named := Named(host, payload)
+	if named == nil || len(named.IDs) == 0 {
+		return false, nil
+	}
+	args := []any{host}
+	for _, id := range named.IDs {
+		args = append(args, id)
+	}
+	in := " IN (" + store.Marks(2, len(named.IDs)) + ")"
+	var n int64
+	err := t.core.DB.QueryRow(ctx, "SELECT (SELECT count(*) FROM mail_attachment WHERE id"+in+
+		") + (SELECT count(*) FROM mail_attachment_away WHERE host <> $1 AND id"+in+")", args, &n)
+	return n > 0, err
+}
+
 // Carried notes where the attachments of a message are. An apply function calls it.
 func Carried(tx *store.Tx, message string, away *Away) {
 	if away == nil {
@@ -59,21 +79,43 @@ func Carried(tx *store.Tx, message string, away *Away) {
 	}
 }
 
-// carried is a message that was delivered with an attachment, and the host that has the file.
-type carried struct{ message, host string }
-
-// isAway finds the host that has an attachment of a message that the agent got.
-func (t *Attachments) isAway(ctx context.Context, who roster.Identity, id string) (host string, err error) {
-	all, err := store.All(t.core.DB.Reading(ctx), func(scan store.Scan) (c carried, err error) {
-		return c, scan(&c.message, &c.host)
-	}, "SELECT message, host FROM mail_attachment_away WHERE id = $1 ORDER BY message LIMIT 100", id)
-	for _, c := range all {
-		got, err := t.options.Received(ctx, who.ID, c.message)
-		if err != nil || got {
-			return c.host, err
-		}
+// isAway finds the host that has an attachment of a message that the agent got. A host could name the id of another
+// host's file in a message of its own: only the message that was asked for counts or, without one, the first that came.
+func (t *Attachments) isAway(ctx context.Context, who roster.Identity, id, message string) (host string, err error) {
+	err = t.core.DB.QueryRow(ctx, "SELECT a.host FROM mail_attachment_away a JOIN mail_message m ON m.id = a.message WHERE "+
+		"a.id = $1 AND m.recipient = $2 AND m.status <> 'quarantined' AND m.status <> 'rejected' AND ($3 = '' OR m.id = $3) "+
+		"ORDER BY m.seq LIMIT 1", []any{id, who.ID, message}, &host)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", nil
 	}
-	return "", err
+	return host, err
+}
+
+// unavailable is the error about a file on a host that does not answer.
+func unavailable(err error, id, host string) error {
+	return fault.Wrap(err, fault.HostUnavailable,
+		"The attachment %s is on the host %s, which does not answer. Try again later.", id, host)
+}
+
+// statusAway asks the host that has a file for its state (MSG-101), without the URL there: whoever asks fetches it here.
+func (t *Attachments) statusAway(ctx context.Context, host, id string) (s Status, err error) {
+	body, err := wire.Marshal(Fetching{To: host, ID: id})
+	if err != nil {
+		return s, err
+	}
+	answer, err := t.options.Federation.CallHost(ctx, host, StatePath, body)
+	if err != nil {
+		return s, unavailable(err, id, host)
+	}
+	var told StateAway
+	if err := wire.UnmarshalPart(answer, &told); err != nil {
+		return s, unavailable(err, id, host)
+	}
+	if told.Refused != "" {
+		return s, fault.New(told.Refused, "The host %s, which has the attachment %s, answers: %.300s", host, id, told.Reason)
+	}
+	told.Status.ID, told.Status.URL = id, ""
+	return told.Status, nil
 }
 
 // serveAway passes on a file of another host. Its bytes are checked by the recipient, with the digest that the message
@@ -85,8 +127,7 @@ func (t *Attachments) serveAway(w http.ResponseWriter, r *http.Request, host, id
 	}
 	res, err := t.options.Federation.OpenHost(r.Context(), host, AwayPath, body)
 	if err != nil {
-		return fault.Wrap(err, fault.HostUnavailable,
-			"The attachment %s is on the host %s, which does not answer. Try again later.", id, host)
+		return unavailable(err, id, host)
 	}
 	defer func() { _ = res.Body.Close() }()
 	if res.StatusCode != http.StatusOK {
@@ -105,40 +146,100 @@ func (t *Attachments) serveAway(w http.ResponseWriter, r *http.Request, host, id
 	return nil
 }
 
-// AwayPath is the call by which a host fetches a file for the recipient of a message.
-const AwayPath = "/v1/mesh/attachment"
+// AwayPath is the call by which a host fetches a file for the recipient of a message, and StatePath that by which it
+// asks for the state of one.
+const (
+	AwayPath  = "/v1/mesh/attachment"
+	StatePath = "/v1/mesh/attachment/state"
+)
 
-// Fetching is what another host fetches.
+// Fetching is what another host fetches or asks for.
 type Fetching struct {
 	To string `json:"to" doc:"the id of the host that is asked" example:"host-a"`
 	ID string `json:"id" doc:"the attachment" example:"att_1706648400_abc123"`
 }
 
-// postAway sends a file to a host that a message with it was sent to.
-func (t *Attachments) postAway(w http.ResponseWriter, r *http.Request) error {
-	call := federation.ReadHostCall(r)
-	if err := t.options.Federation.AdmitHost(call); err != nil {
-		return err
-	}
-	body, err := wire.Read(w, r, 1<<16)
-	if err != nil {
-		return err
-	}
+// StateAway is the answer to a host that asks for the state of a file: the state, or why there is none.
+type StateAway struct {
+	Status  Status     `json:"status,omitzero"`
+	Refused fault.Code `json:"refused,omitzero"`
+	Reason  string     `json:"reason,omitzero"`
+}
+
+// asks is the identity of another host that asks for a file by a call. Its queue stands where the id of the recipient
+// stands otherwise, so it gets what a message with the file went to it for, and only with a proof.
+func (t *Attachments) asks(call federation.HostCall, body []byte) (who roster.Identity, id string, err error) {
 	var what Fetching
 	proved, err := t.options.Federation.VerifyHost(call, body)
 	if err == nil {
 		err = wire.UnmarshalPart(body, &what)
 	}
 	if err != nil {
-		return err
+		return who, "", err
 	}
 	if !proved || what.To != t.options.Host {
-		return fault.New(fault.Forbidden, "A host fetches attachments from the host that has them, with a proof.")
+		return who, "", fault.New(fault.Forbidden, "A host fetches attachments from the host that has them, with a proof.")
 	}
-	// Its queue stands where the id of the recipient stands otherwise.
-	f, err := t.download(r.Context(), roster.Identity{ID: federation.TargetHost(call.Host).Queue()}, what.ID)
+	return roster.Identity{ID: federation.TargetHost(call.Host).Queue()}, what.ID, nil
+}
+
+// readAway reads a call of another host.
+func (t *Attachments) readAway(w http.ResponseWriter, r *http.Request) (call federation.HostCall, body []byte, err error) {
+	call = federation.ReadHostCall(r)
+	if err := t.options.Federation.AdmitHost(call); err != nil {
+		return call, nil, err
+	}
+	body, err = wire.Read(w, r, 1<<16)
+	return call, body, err
+}
+
+// postAway sends a file to a host that a message with it was sent to.
+func (t *Attachments) postAway(w http.ResponseWriter, r *http.Request) error {
+	call, body, err := t.readAway(w, r)
+	if err != nil {
+		return err
+	}
+	f, err := t.fetchedBy(r.Context(), call, body)
 	if err != nil {
 		return err
 	}
 	return f.serve(w, r)
+}
+
+// fetchedBy opens the file that another host asks for.
+func (t *Attachments) fetchedBy(ctx context.Context, call federation.HostCall, body []byte) (*file, error) {
+	who, id, err := t.asks(call, body)
+	if err != nil {
+		return nil, err
+	}
+	return t.download(ctx, who, id)
+}
+
+// postState tells a host the state of a file that a message to it has.
+func (t *Attachments) postState(w http.ResponseWriter, r *http.Request) error {
+	call, body, err := t.readAway(w, r)
+	if err != nil {
+		return err
+	}
+	state, err := t.stateFor(r.Context(), call, body)
+	if err != nil {
+		return err
+	}
+	return t.options.Federation.AnswerHost(w, call, state)
+}
+
+// stateFor is the state of the file that another host asks for. That there is none is an answer, which it proves too.
+func (t *Attachments) stateFor(ctx context.Context, call federation.HostCall, body []byte) (StateAway, error) {
+	who, id, err := t.asks(call, body)
+	if err != nil {
+		return StateAway{}, err
+	}
+	a, err := t.findFor(ctx, who, id)
+	if err == nil {
+		err = a.expired(t.core.Now())
+	}
+	if e, is := errors.AsType[*fault.Error](err); is && e.Code.Status() < http.StatusInternalServerError {
+		return StateAway{Refused: e.Code, Reason: e.Message}, nil
+	}
+	return StateAway{Status: t.status(a)}, err
 }

@@ -51,6 +51,10 @@ func (t *Attachments) Routes() []wire.Route {
 		{
 			Method: "GET", Path: "/v1/attachments/{id}/download", Summary: "Download a file, as its sender or recipient",
 			Auth: wire.Agent, Rate: amp.RequestsPerMinute, Media: "application/octet-stream", Handle: t.getDownload,
+			Query: []wire.Param{{
+				Name:    "message",
+				Meaning: "the message that has it: a file of another host is fetched from the host of that message",
+			}},
 		},
 		{
 			Method: "GET", Path: "/v1/attachments/{id}/file", Summary: "Download a file by its signed URL", Query: ticket,
@@ -60,6 +64,10 @@ func (t *Attachments) Routes() []wire.Route {
 			Method: "POST", Path: AwayPath, Summary: "Another host of this provider fetches a file for the recipient",
 			Request: Fetching{}, Media: "application/octet-stream", Handle: t.postAway,
 			Proof: []string{federation.ProofHeader},
+		},
+		{
+			Method: "POST", Path: StatePath, Summary: "Another host of this provider asks for the state of a file, for the recipient",
+			Request: Fetching{}, Answer: StateAway{}, Handle: t.postState, Proof: []string{federation.ProofHeader},
 		},
 	}
 }
@@ -81,7 +89,7 @@ func (t *Attachments) getDownload(w http.ResponseWriter, r *http.Request) error 
 	who, id := roster.From(r.Context()), r.PathValue("id")
 	f, err := t.download(r.Context(), who, id)
 	if fault.Is(err, fault.AttachmentNotFound) {
-		host, err := t.isAway(r.Context(), who, id)
+		host, err := t.isAway(r.Context(), who, id, r.URL.Query().Get("message"))
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
@@ -50,6 +51,8 @@ type Directory struct {
 	// profiles is a view of the ledger, by the agent's id: every message asks for the recipient's.
 	profiles recall.View[Profile]
 	duties   recall.View[Duties]
+	read     sync.Map // by the agent's id, what DutiesNow has read last
+	given    sync.Map // by an agent's id and key, whether somebody else gave it the key; see KeyIsItsOwn
 }
 
 // New makes a directory over a core whose ledger has Apply.

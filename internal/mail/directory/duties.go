@@ -34,62 +34,83 @@ type DutiesDocument struct {
 	Policy           *CommunicationPolicy `json:"communication_policy,omitempty"`
 }
 
-// Duties are those of an agent, from memory.
+// Duties are those of an agent, from memory. What decides about a message goes by DutiesNow.
 func (d *Directory) Duties(agentID string) Duties {
 	duties, _ := d.duties.Get(agentID)
 	return duties
 }
 
 // CheckUnsigned refuses an unsigned message of an agent that demands signatures (MSG-110): its API key alone is not enough.
-func (d *Directory) CheckUnsigned(ctx context.Context, who roster.Identity) error {
-	must, err := d.mustSign(ctx, who.ID)
-	if err == nil && must {
-		err = fault.New(fault.SignatureMissing,
+func (d *Duties) CheckUnsigned(who roster.Identity) error {
+	if d.RequireSignature {
+		return fault.New(fault.SignatureMissing,
 			"%s demands that what it sends is signed. Sign from|to|subject|priority|in_reply_to|payload_hash with its "+
 				"Ed25519 key, as `signalbox mail` does; an operator can lift the demand.", who.Address).About("signature")
 	}
-	return err
+	return nil
 }
 
-// mustSign reports whether an agent has to sign. It asks the database beside the memory, which on another node than the
-// one that has changed it may be behind: what is not signed is accepted only if nobody says otherwise.
-func (d *Directory) mustSign(ctx context.Context, agentID string) (bool, error) {
-	if d.Duties(agentID).RequireSignature {
-		return true, nil
-	}
-	duties, err := readDuties(d.core.Ledger.Prover(ctx), agentID, func(query string, args []any, into ...any) error {
+// DutiesNow are the duties of an agent by every change that was answered, on whichever node: the memory follows the
+// ledger, and may be behind. The database says which entry counts, and an entry never changes, so it is read once.
+func (d *Directory) DutiesNow(ctx context.Context, agentID string) (Duties, error) {
+	row := func(query string, args []any, into ...any) error {
 		return d.core.DB.QueryRow(ctx, query, args, into...)
-	})
-	return duties.RequireSignature, err
-}
-
-// readDuties reads the duties of an agent, and proves the entry that has them.
-func readDuties(p ledger.Prover, agentID string, row func(string, []any, ...any) error) (Duties, error) {
+	}
 	var seq int64
-	err := row("SELECT seq FROM mail_duties WHERE agent = $1", []any{agentID}, &seq)
+	err := row(newestDuties, []any{agentID}, &seq)
 	if errors.Is(err, sql.ErrNoRows) {
-		return Duties{}, nil
+		return d.Duties(agentID), nil // none: nothing deletes them but the end of the agent
 	}
 	if err != nil {
 		return Duties{}, err
+	}
+	if known, is := d.read.Load(agentID); is && known.(readAt).seq == seq {
+		return known.(readAt).Duties, nil
+	}
+	duties, err := readDuties(d.core.Ledger.Prover(ctx), agentID, row)
+	if err == nil && duties.seq == seq { // else it was changed in between, and is read again the next time
+		d.read.Store(agentID, duties)
+	}
+	return duties.Duties, err
+}
+
+// readAt are duties with the entry that they are from.
+type readAt struct {
+	seq int64
+	Duties
+}
+
+// newestDuties finds the entry with the duties of an agent.
+const newestDuties = "SELECT seq FROM mail_duties WHERE agent = $1"
+
+// readDuties reads the duties of an agent, and proves the entry that has them.
+func readDuties(p ledger.Prover, agentID string, row func(string, []any, ...any) error) (readAt, error) {
+	var seq int64
+	err := row(newestDuties, []any{agentID}, &seq)
+	if errors.Is(err, sql.ErrNoRows) {
+		return readAt{}, nil
+	}
+	if err != nil {
+		return readAt{}, err
 	}
 	e, err := p.At(seq)
 	if err != nil {
-		return Duties{}, err
+		return readAt{}, err
 	}
 	if e.Kind != kindDuties || e.Subject != agentID {
-		return Duties{}, p.Contradicts("mail_duties", agentID, "the entry %d is not about the duties of %s", seq, agentID)
+		return readAt{}, p.Contradicts("mail_duties", agentID, "the entry %d is not about the duties of %s", seq, agentID)
 	}
 	duties, err := ledger.Read[Duties](&e)
 	if err != nil {
-		return Duties{}, err
+		return readAt{}, err
 	}
-	return *duties, nil
+	return readAt{seq, *duties}, nil
 }
 
 // changeDutiesIn changes the duties of an agent in a transaction, which reads them: two changes at once both count.
 func changeDutiesIn(tx *ledger.Tx, actor roster.Identity, workspace, agentID string, change func(*Duties)) (Duties, error) {
-	duties, err := readDuties(tx.Prover(), agentID, tx.QueryRow)
+	before, err := readDuties(tx.Prover(), agentID, tx.QueryRow)
+	duties := before.Duties
 	if err != nil {
 		return duties, err
 	}
@@ -161,8 +182,8 @@ func (d *Directory) demandsSignature(ctx context.Context, f *amp.Fields, who ros
 		return false, f.Err
 	}
 	if wanted == nil || !*wanted {
-		must, err := d.mustSign(ctx, who.ID)
-		if err == nil && must {
+		duties, err := d.DutiesNow(ctx, who.ID)
+		if err == nil && duties.RequireSignature {
 			err = fault.New(fault.Forbidden, "Only an operator can lift require_signature: an agent that has it set sends "+
 				"signed messages alone. Leave it out.").About("require_signature")
 		}

@@ -128,6 +128,46 @@ func Supersede(tx *store.Tx, fingerprint, address, by string, at int64) {
 		"'key_rotation', $4) ON CONFLICT (fingerprint) DO NOTHING", fingerprint, address, at, by)
 }
 
+// KeyIsItsOwn reports whether an agent has come to its public key by itself: it is the one that it was registered with, or
+// one that it went to with a proof of the key before. A key that an owner or operator has put in place of another does not
+// prove that the agent is who it was (MSG-116), nor does any that follows it. It is decided with the entry that changes the
+// key, so it is read once for each.
+func (d *Directory) KeyIsItsOwn(ctx context.Context, who roster.Identity) (bool, error) {
+	if who.PublicKey == nil {
+		return true, nil
+	}
+	key := roster.Fingerprint(who.PublicKey)
+	known := [2]string{who.ID, key}
+	if given, is := d.given.Load(known); is {
+		return !given.(bool), nil
+	}
+	given := false
+	for range maxReplaced {
+		var before string
+		err := d.core.DB.QueryRow(ctx, replacedBy, []any{key, who.Address}, &before)
+		if errors.Is(err, sql.ErrNoRows) {
+			break
+		}
+		if err != nil {
+			return false, err
+		}
+		e, err := d.core.Ledger.Entries(ctx, ledger.Query{Kinds: []string{kindRevoked}, Subject: before, Newest: true, Limit: 1})
+		if err != nil {
+			return false, err
+		}
+		// A version before 0.2 kept no proofs; that the agent did it itself, its actor says.
+		if given = len(e) == 0 || !strings.HasPrefix(e[0].Actor, string(roster.HolderAgent)+":"); given {
+			break
+		}
+		key = before
+	}
+	d.given.Store(known, given)
+	return !given, nil
+}
+
+// maxReplaced bounds the keys of an agent that are looked at.
+const maxReplaced = 10_000
+
 // revoke appends fingerprint.revoked.
 func revoke(tx *ledger.Tx, actor roster.Identity, workspace, fingerprint string, body revoked) {
 	tx.Append(ledger.Event{
@@ -163,7 +203,9 @@ func (d *Directory) Replaced(ctx context.Context, address, key string) string {
 	var before string
 	// Without an answer nothing is said, and the other provider refuses the new key for now.
 	// Address and new key, so that a key which moved between agents is not mixed up.
-	_ = d.core.DB.QueryRow(ctx, "SELECT fingerprint FROM mail_revocation WHERE superseded_by = $1 AND address = $2",
-		[]any{roster.Fingerprint(parsed), address}, &before)
+	_ = d.core.DB.QueryRow(ctx, replacedBy, []any{roster.Fingerprint(parsed), address}, &before)
 	return before
 }
+
+// replacedBy finds the key that a key has replaced.
+const replacedBy = "SELECT fingerprint FROM mail_revocation WHERE superseded_by = $1 AND address = $2"

@@ -2,6 +2,7 @@ package federation
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"encoding/base64"
@@ -33,6 +34,45 @@ type Reply struct {
 	Status int
 	Text   []byte
 }
+
+// said is what matters of an answer in the protocol's form.
+type said struct {
+	Error   string `json:"error"`
+	Message string `json:"message"`
+	Status  string `json:"status"`
+	Details struct {
+		Duplicate string `json:"duplicate"`
+		Status    string `json:"status"`
+	} `json:"details"`
+}
+
+// The values of details.duplicate and details.status in the refusal of a message that was received before.
+const (
+	// BySignature says that another message with this signature was received, and not this one.
+	BySignature = "signature"
+	held        = "quarantined"
+)
+
+func (r Reply) read() (s said) {
+	_ = wire.UnmarshalPart(r.Text, &s) // the status has decided; AI Maestro and proxies may say anything
+	return s
+}
+
+// Taken reports whether the other side has the message, and whether it holds it for a person (MSG-83). A duplicate means
+// that an earlier answer was lost, unless what was received is another message with the same signature.
+func (r Reply) Taken() (taken, isHeld bool) {
+	s := r.read()
+	switch r.Status {
+	case http.StatusOK, http.StatusAccepted:
+		return true, r.Status == http.StatusAccepted || s.Status == held
+	case http.StatusConflict:
+		return s.Error == string(fault.DuplicateMessage) && s.Details.Duplicate != BySignature, s.Details.Status == held
+	}
+	return false, false
+}
+
+// Reason is what the answer says, in its own words.
+func (r Reply) Reason() string { return cmp.Or(r.read().Message, string(r.Text)) }
 
 // Send makes one call to a target. The result is nil if there is an answer about the message;
 // otherwise it says why there is none, and the outbox tries again.

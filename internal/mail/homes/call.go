@@ -10,6 +10,7 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/mail/amp"
+	"signalbox/internal/mail/federation"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
@@ -34,6 +35,7 @@ type (
 		To        string   `json:"to" doc:"the id of the host that is asked" example:"host-a"`
 		Registrar string   `json:"registrar" doc:"the host that decides, as the caller is configured" example:"host-a"`
 		Claims    []Claim  `json:"claims,omitempty"`
+		Keep      bool     `json:"keep,omitzero" doc:"the registrar is away, and the caller is about to register the claims"`
 		Release   []string `json:"release,omitempty" doc:"addresses that were reserved and not used"`
 		After     int64    `json:"after,omitzero" doc:"the place after which to tell what was decided"`
 		News      bool     `json:"news,omitzero" doc:"the registrar has decided something: ask it"`
@@ -134,13 +136,14 @@ func (h *Homes) exchange(ctx context.Context, claims []Claim, release []string) 
 	}
 }
 
-// askOthers asks the hosts beside the registrar who has an address. Who does not answer has no say.
-func (h *Homes) askOthers(ctx context.Context, a amp.Address) (known []Claim) {
+// askOthers asks the hosts beside the registrar who has an address, and has them keep it for this host if it is about to
+// be registered here. Who does not answer has no say.
+func (h *Homes) askOthers(ctx context.Context, a amp.Address, keep bool) (known []Claim) {
 	var mu sync.Mutex
 	var asked errgroup.Group
 	for _, name := range h.others(h.registrar) {
 		asked.Go(func() error {
-			told, err := h.ask(ctx, name, callTime, Asking{Claims: []Claim{{Address: a.String()}}})
+			told, err := h.ask(ctx, name, callTime, Asking{Claims: []Claim{{Address: a.String()}}, Keep: keep})
 			mu.Lock()
 			defer mu.Unlock()
 			known = append(known, told.Answers...)
@@ -178,8 +181,25 @@ func (h *Homes) tell(ctx context.Context, but string) {
 	_ = told.Wait() // noted by ask
 }
 
-// Serve answers a host that has proved who it is (MSG-85).
-func (h *Homes) Serve(ctx context.Context, from string, what Asking) (told Told, err error) {
+// Serve answers the call of a host, which has to prove who it is (MSG-85).
+func (h *Homes) Serve(ctx context.Context, call federation.HostCall, body []byte) (told Told, err error) {
+	proved, err := h.options.Federation.VerifyHost(call, body)
+	if err != nil {
+		return told, err
+	}
+	if !proved {
+		return told, fault.New(fault.Unauthenticated,
+			"A host claims addresses with a proof only: share a secret in mail.mesh.secrets on both hosts.")
+	}
+	var what Asking
+	if err := wire.UnmarshalPart(body, &what); err != nil {
+		return told, err
+	}
+	return h.answer(ctx, call.Host, what)
+}
+
+// answer answers a host about addresses.
+func (h *Homes) answer(ctx context.Context, from string, what Asking) (told Told, err error) {
 	switch {
 	case what.To != h.options.Mesh.Host:
 		return told, fault.New(fault.Forbidden, "This is the host %s of the mesh, and the call is for %.80q.",
@@ -192,7 +212,7 @@ func (h *Homes) Serve(ctx context.Context, from string, what Asking) (told Told,
 		// Asked by the registrar or by anybody: it is the registrar's word that is read.
 		return told, h.pull(ctx)
 	case !h.decides():
-		told.Answers, err = h.known(ctx, what.Claims)
+		told.Answers, err = h.known(ctx, from, what)
 		return told, err
 	case len(what.Claims) > page || len(what.Release) > page:
 		return told, fault.New(fault.InvalidField, "A call claims or releases at most %d addresses.", page).About("claims")
@@ -223,10 +243,10 @@ func (h *Homes) decided(ctx context.Context, after int64) ([]Claim, error) {
 		page)
 }
 
-// known answers who has some addresses, as far as this host knows: by the registrar's decision, or because the agent
-// is here.
-func (h *Homes) known(ctx context.Context, claims []Claim) (out []Claim, err error) {
-	for _, c := range claims[:min(len(claims), page)] {
+// known answers a host who has some addresses, as far as this host knows: by the registrar's decision, or because the agent
+// is here, or about to be.
+func (h *Homes) known(ctx context.Context, from string, what Asking) (out []Claim, err error) {
+	for _, c := range what.Claims[:min(len(what.Claims), page)] {
 		a, err := h.options.Domains.Parse(c.Address)
 		if err != nil {
 			return nil, err
@@ -242,6 +262,9 @@ func (h *Homes) known(ctx context.Context, claims []Claim) (out []Claim, err err
 			} else if !fault.Is(err, fault.NotFound) {
 				return nil, err
 			}
+		}
+		if there.Host == "" && what.Keep && !h.yields(c.Address, from) {
+			there.Host = h.options.Mesh.Host
 		}
 		out = append(out, Claim{Address: c.Address, Host: there.Host})
 	}

@@ -30,6 +30,7 @@ type Homes struct {
 	dirty bool // agents may be there that are not claimed
 	again bool // the registrar has lost its ledger: everything has to be claimed again
 	links map[string]Contact
+	bids  map[string]*bid // by the address
 }
 
 // Contact is how the last call to a host went.
@@ -42,7 +43,7 @@ type Contact struct {
 func New(core protocol.Core, o Options) *Homes {
 	return &Homes{
 		options: o, core: core, registrar: o.Mesh.Registrar(), wake: make(chan struct{}, 1), dirty: true,
-		links: map[string]Contact{},
+		links: map[string]Contact{}, bids: map[string]*bid{},
 	}
 }
 
@@ -94,7 +95,8 @@ func taken(a amp.Address, host string) error {
 }
 
 // Reserve makes sure that no other host has or gets an address which an agent is about to be registered with here
-// (MSG-97). While the registrar is away it asks the others; what nobody knows is then settled later.
+// (MSG-97). While the registrar is away it asks the others, of which each keeps what it is asked for; what those do not
+// know that cannot be reached is then settled later.
 func (h *Homes) Reserve(ctx context.Context, a amp.Address) error {
 	if !h.On() {
 		return nil
@@ -111,12 +113,22 @@ func (h *Homes) Reserve(ctx context.Context, a amp.Address) error {
 		return taken(a, there.Host)
 	}
 	answers, err := h.claim(ctx, []Claim{{Address: a.String()}})
-	if err != nil {
-		h.Changed()
-		answers = h.askOthers(ctx, a)
+	if err == nil {
+		return refusedBy(a, h.options.Mesh.Host, answers)
 	}
+	h.Changed()
+	h.bid(a.String())
+	if err := refusedBy(a, h.options.Mesh.Host, h.askOthers(ctx, a, true)); err != nil {
+		h.endBid(a.String())
+		return err
+	}
+	return h.winBid(a)
+}
+
+// refusedBy is the error for an address that somebody says another host has.
+func refusedBy(a amp.Address, own string, answers []Claim) error {
 	for _, answer := range answers {
-		if answer.Host != "" && answer.Host != h.options.Mesh.Host {
+		if answer.Host != "" && answer.Host != own {
 			return taken(a, answer.Host)
 		}
 	}
@@ -129,6 +141,7 @@ func (h *Homes) Confirm(ctx context.Context, a amp.Address, fingerprint string) 
 	if !h.On() {
 		return
 	}
+	h.endBid(a.String()) // the agent is here now
 	if _, err := h.claim(ctx, []Claim{{Address: a.String(), Key: fingerprint}}); err != nil {
 		h.Changed()
 	}
@@ -167,7 +180,7 @@ func (h *Homes) Locate(ctx context.Context, a amp.Address) (host string, err err
 	if err == nil && there.Host == "" && h.On() && !h.decides() {
 		// The registrar may have decided since we asked last.
 		if err := h.pull(ctx); err != nil {
-			return "", federation.Unavailable(err, a.String(), h.registrar)
+			return h.locateWithout(ctx, a, federation.Unavailable(err, a.String(), h.registrar))
 		}
 		there, err = h.find(ctx, a)
 	}
@@ -181,6 +194,24 @@ func (h *Homes) Locate(ctx context.Context, a amp.Address) (host string, err err
 		return "", nil // this host, which has no agent of that name any more, or one that was removed
 	}
 	return there.Host, nil
+}
+
+// locateWithout finds the host that has an agent while the registrar does not answer: the one that all of those name that
+// know one. Otherwise nobody knows, which is silent.
+func (h *Homes) locateWithout(ctx context.Context, a amp.Address, silent error) (host string, err error) {
+	for _, answer := range h.askOthers(ctx, a, false) {
+		if _, known := h.options.Mesh.Hosts[answer.Host]; !known {
+			continue
+		}
+		if host != "" && host != answer.Host {
+			return "", silent
+		}
+		host = answer.Host
+	}
+	if host == "" {
+		return "", silent
+	}
+	return host, nil
 }
 
 // Vouches reports whether a host may send for an agent: it does if the registrar has its claim, with a key. For an

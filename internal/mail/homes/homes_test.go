@@ -103,6 +103,56 @@ func TestOfTwoHostsThatRegisterANameAtOnceOneWins(t *testing.T) {
 	}
 }
 
+// TestWithoutTheRegistrarOneOfTwoThatRegisterAtOnceWins: no ledger decides then, and each asks the other one. What is
+// registered is claimed when the registrar is back, and nobody is suspended.
+func TestWithoutTheRegistrarOneOfTwoThatRegisterAtOnceWins(t *testing.T) {
+	eachMesh(t, 3, func(t *testing.T, m *mailtest.Mesh) {
+		hosts := []*mailtest.Node{m.Start(1), m.Start(2)}
+		names := []string{"ann", "ben", "cid", "dan", "eli", "fay"}
+		for _, name := range names {
+			statuses := make([]int, len(hosts))
+			testbed.AtOnce(len(hosts), func(i int) { statuses[i], _ = tries(hosts[i], name) })
+			if slices.Sort(statuses); !slices.Equal(statuses, []int{201, 409}) {
+				t.Errorf("%s: %v, want one 201", name, statuses)
+			}
+			wantTaken(t, name, hosts...)
+		}
+		// A registration that fails for another reason takes the name away from nobody.
+		gus := hosts[0].Register("gus", "acme")
+		hosts[0].Want(409, "", "POST /v1/register", mailtest.Registration("hal", "acme", gus.Private, ""), nil)
+		hosts[1].Register("hal", "acme")
+		a := m.Start(0)
+		for _, name := range append(names, "gus", "hal") {
+			testbed.Until(t, "the claim of "+name, func() bool { return claimed(a, name) })
+		}
+		for _, n := range hosts {
+			if open, err := n.Alarms.List(t.Context(), false); err != nil || len(open) != 0 {
+				t.Errorf("%+v %v", open, err)
+			}
+			n.WantClean()
+		}
+	})
+}
+
+// TestWithoutTheRegistrarMailFindsAnAgentThatAnotherHostHas: one of which the sender's host has not heard.
+func TestWithoutTheRegistrarMailFindsAnAgentThatAnotherHostHas(t *testing.T) {
+	eachMesh(t, 3, func(t *testing.T, m *mailtest.Mesh) {
+		b, c := m.Start(1), m.Start(2)
+		bob, carol := b.Register("bob", "acme"), c.Register("carol", "acme")
+		if sent := bob.Send(carol.Address, "Hello", "who are you"); sent.Status != mail.Delivered || sent.RemoteHost != "host-c" ||
+			len(carol.Inbox()) != 1 {
+			t.Errorf("%+v", sent)
+		}
+		// Who asks where somebody is does not keep the name.
+		_, err := b.Mail.Route(t.Context(), bob.Who(), bob.Letter("nobody@acme.signalbox.local", "s", "m", ""))
+		if mailtest.Code(err) != fault.HostUnavailable {
+			t.Errorf("an agent that none of those that answer has: %v", err)
+		}
+		c.Register("nobody", "acme")
+		b.WantClean()
+	})
+}
+
 // TestTheNamesOfAHostThatIsDownStayTaken: those of the registrar and those of another one, also after a restart of who
 // is asked.
 func TestTheNamesOfAHostThatIsDownStayTaken(t *testing.T) {

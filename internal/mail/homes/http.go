@@ -3,7 +3,6 @@ package homes
 import (
 	"net/http"
 
-	"signalbox/internal/fault"
 	"signalbox/internal/mail/amp"
 	"signalbox/internal/mail/federation"
 	"signalbox/internal/wire"
@@ -27,19 +26,7 @@ func (h *Homes) post(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	proved, err := h.options.Federation.VerifyHost(call, body)
-	if err != nil {
-		return err
-	}
-	if !proved {
-		return fault.New(fault.Unauthenticated,
-			"A host claims addresses with a proof only: share a secret in mail.mesh.secrets on both hosts.")
-	}
-	var what Asking
-	if err := wire.UnmarshalPart(body, &what); err != nil {
-		return err
-	}
-	told, err := h.Serve(r.Context(), call.Host, what)
+	told, err := h.Serve(r.Context(), call, body)
 	if err != nil {
 		return err
 	}

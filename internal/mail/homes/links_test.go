@@ -3,7 +3,7 @@ package homes_test
 import (
 	"testing"
 
-	"signalbox/internal/mail"
+	"signalbox/internal/mail/links"
 	"signalbox/internal/mail/mailtest"
 	"signalbox/internal/testbed"
 )
@@ -16,14 +16,14 @@ func TestOperatorsSeeWhatWaitsForAHost(t *testing.T) {
 		a.Stop()
 		ben.Send(ann.Address, "Hello", "one")
 		ben.Send(ann.Address, "Hello", "two")
-		link := func() mail.Link {
-			var links mail.Links
+		link := func() links.Link {
+			var all links.Links
 			token, _ := b.Operator("ines")
-			b.Want(200, token, "GET /ops/mail/links", "", &links)
-			if len(links.Links) != 1 || links.Host != "host-b" {
-				t.Fatalf("%+v", links)
+			b.Want(200, token, "GET /ops/mail/links", "", &all)
+			if len(all.Links) != 1 || all.Host != "host-b" {
+				t.Fatalf("%+v", all)
 			}
-			return links.Links[0]
+			return all.Links[0]
 		}
 		if got := link(); got.Name != "host-a" || got.Kind != "host" || !got.Registrar || got.Waiting != 2 ||
 			got.LastError == "" || got.FailedAt == nil || got.Oldest == nil {
@@ -31,8 +31,8 @@ func TestOperatorsSeeWhatWaitsForAHost(t *testing.T) {
 		}
 		m.Start(0)
 		testbed.Until(t, "both", func() bool {
-			links, err := b.Mail.Links(t.Context())
-			return err == nil && links.Links[0].Waiting == 0
+			all, err := b.Mail.Links.List(t.Context())
+			return err == nil && all.Links[0].Waiting == 0
 		})
 	})
 }

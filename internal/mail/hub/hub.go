@@ -62,6 +62,13 @@ func (h *Hub) Empty() bool {
 	return len(h.sockets) == 0 && len(h.outcomes) == 0
 }
 
+// Sockets reports whether any agent has a socket here.
+func (h *Hub) Sockets() bool {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return len(h.sockets) > 0
+}
+
 // Connected reports whether the agent has a socket here.
 func (h *Hub) Connected(agent string) bool {
 	h.mu.RLock()
@@ -106,6 +113,7 @@ func (h *Hub) RecheckKey(key string) {
 // Outcome is what became of a delivery: the message arrived, it failed for good, or a try failed and others follow.
 type Outcome struct {
 	Method string // how it arrived; "" if it did not
+	Held   bool   // it arrived at another server, which holds it for a person
 	Final  bool   // it failed, and is not tried again
 	Reason string // why it did not arrive, in a sentence
 }

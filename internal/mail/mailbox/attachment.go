@@ -291,7 +291,7 @@ func (b *Box) attachment(ctx context.Context, m *Message, a Attachment) ([]byte,
 			return nil, fault.New(fault.AttachmentNotFound,
 				"The message has neither an https URL nor an id for the attachment %s.", amp.SafeFilename(a.Filename))
 		}
-		as, address = newCaller(r.apiKey), r.APIURL+"/attachments/"+a.ID+"/download"
+		as, address = newCaller(r.apiKey), r.APIURL+"/attachments/"+a.ID+"/download?message="+url.QueryEscape(m.Envelope.ID)
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
 	if err != nil {

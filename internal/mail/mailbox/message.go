@@ -80,7 +80,8 @@ type Message struct {
 	Payload  Payload
 	Security Security
 	Read     bool
-	State    string // of a message in Sent, as its provider said when it was sent: delivered, queued, held or failed
+	State    string // of a message in Sent, as its provider said last: delivered, queued, held, failed and so on
+	Error    string // of a message in Sent: why it does not arrive, or has not arrived yet
 	From     string // the provider it was fetched from
 
 	path string // "" for one that is not stored yet
@@ -144,7 +145,8 @@ func asMessage(o object, path string) (Message, error) {
 	if status == "" {
 		status = o.part("metadata").text("status")
 	}
-	m.Read, m.State = status != "" && status != unread, strings.Replace(oneLine(status, 32), held, "held", 1)
+	m.Read, m.State = status != "" && status != unread, strings.Replace(oneLine(status, 32), held, shownHeld, 1)
+	m.Error = oneLine(local.text("error"), 600)
 	return m, nil
 }
 

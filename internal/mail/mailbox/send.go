@@ -35,7 +35,7 @@ type Draft struct {
 // Receipt is the provider's answer about an accepted message, with the addresses that were used.
 type Receipt struct {
 	ID       string   `json:"id"`     // the provider's
-	Status   string   `json:"status"` // delivered, queued, quarantined (which is held) or failed
+	Status   string   `json:"status"` // delivered, queued, quarantined (which is held), failed, rejected or expired
 	Method   string   `json:"method"` // relay, websocket, webhook, mesh or federation
 	GateID   string   `json:"gate_id,omitempty"`
 	Error    string   `json:"error,omitempty"` // why it failed
@@ -44,26 +44,6 @@ type Receipt struct {
 	From     string   `json:"from"`
 	To       string   `json:"to"`
 }
-
-// Undelivered is the code of an error about a message that was accepted and then failed for good.
-const Undelivered fault.Code = "undelivered"
-
-// The states of a sent message in which it is not on its way: a person has to decide, and nobody tries again.
-const (
-	held   = "quarantined"
-	failed = "failed"
-)
-
-// Failure is why a message will not arrive, nil if it may.
-func (r *Receipt) Failure() error {
-	if r.Status != failed {
-		return nil
-	}
-	return fault.New(Undelivered, "%s to %s failed: %s", r.ID, r.To, cmp.Or(r.Error, "the provider says no reason."))
-}
-
-// Held reports whether a person has to decide before the message is delivered.
-func (r *Receipt) Held() bool { return r.Status == held }
 
 // keyFor is the key that a provider knows. During an unfinished rotation some providers know the old
 // one and some the new one.

@@ -125,6 +125,20 @@ func start(
 	return n
 }
 
+// StartBehind starts a further node on a database whose mail is run by what of makes of it, such as one that does not
+// follow the ledger. It serves nothing.
+func StartBehind[S protocol.Service](t testing.TB, address string, of func(*mail.Mail) S) *mail.Mail {
+	t.Helper()
+	none := int64(0)
+	n := protocoltest.New(t, address, protocoltest.On{
+		Protocol: mail.Protocol(),
+		Roster:   func(r *roster.Options) { r.PerAgent = &none },
+	})
+	m := mail.New(n.Core, mail.Options{Domains: amp.Domains{Own: "signalbox.local"}, Registration: directory.Open, Keep: -1})
+	n.Start(of(m))
+	return m
+}
+
 // handler serves the routes and identifies callers as package server does, without its roles and
 // limits.
 func (n *Node) handler(stopping context.Context) http.Handler {
