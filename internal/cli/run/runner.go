@@ -25,6 +25,7 @@ import (
 // uses it once.
 type runner struct {
 	*command.App
+	boxing
 	spec   process.Spec
 	budget run.Budget
 	most   run.Budget // what the configuration allows a run, as far as it is known here
@@ -56,7 +57,11 @@ func (r *runner) run(ctx context.Context) error {
 		return err
 	}
 	j := r.spec.Job
-	r.Err.Print("%s · mode %s: %s", r.spec.Engine.Name, j.Mode, j.Mode.Meaning())
+	said := ""
+	if r.boxed {
+		said = " · in a sandbox"
+	}
+	r.Err.Print("%s%s · mode %s: %s", r.spec.Engine.Name, said, j.Mode, j.Mode.Meaning())
 	v := newView(r.App, r.spec)
 	v.recorded = r.opened.ID
 	r.awaited, r.trouble = v.await, v.troubled
@@ -97,11 +102,11 @@ func (r *runner) open(ctx context.Context) error {
 			Budget: r.budget, Mode: j.Mode, Host: host, Recorded: true, Limits: run.Limits{
 				Start: r.spec.Limits.Start.Seconds(), Idle: r.spec.Limits.Idle.Seconds(), Total: r.spec.Limits.Total.Seconds(),
 			},
-			User: r.user, Agent: r.hooksAgent(bounded, cl), Delegation: os.Getenv(process.DelegationVariable),
+			Sandbox: r.asked, Hosts: r.hosts, User: r.user, Agent: r.hooksAgent(bounded, cl), Delegation: os.Getenv(process.DelegationVariable),
 		}))
 	}
 	if err == nil {
-		r.spec.ID, r.budget = r.opened.ID, r.opened.Budget
+		r.spec.ID, r.budget, r.boxed = r.opened.ID, r.opened.Budget, r.opened.Sandbox
 		return nil
 	}
 	// The server is there and refuses. To run all the same would go behind its back.
@@ -178,6 +183,11 @@ func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usa
 		return last, err
 	}
 	defer unmeter()
+	unbox, err := r.enter(ctx)
+	if err != nil {
+		return last, err
+	}
+	defer unbox()
 	// Claude Code can stop by itself at a cost, which is sooner than we can after an event.
 	r.spec.Job.MaxUSD = r.budget.USD
 	locks := process.UserLocks()

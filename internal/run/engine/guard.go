@@ -95,9 +95,9 @@ func claudePermit(p Permit) (Permission, error) {
 }
 
 // claudeCannot: Claude Code refuses its flag for that to root.
-func claudeCannot(m Mode) string {
-	if m == Full && os.Geteuid() == 0 && os.Getenv("IS_SANDBOX") == "" {
-		return "Claude Code does not let root do everything. Run it as another user, or in a sandbox that sets IS_SANDBOX=1"
+func claudeCannot(m Mode, sandboxed bool) string {
+	if m == Full && !sandboxed && os.Geteuid() == 0 && os.Getenv("IS_SANDBOX") == "" {
+		return "Claude Code does not let root do everything. Run it with --sandbox, as another user, or in a sandbox of yours that sets IS_SANDBOX=1"
 	}
 	return ""
 }
@@ -191,7 +191,7 @@ func geminiPermit(p Permit) (Permission, error) {
 }
 
 // geminiCannot: settings and policies of an administrator come before ours, and would be left out by them.
-func geminiCannot(m Mode) string {
+func geminiCannot(m Mode, _ bool) string {
 	const settings, policies = "/etc/gemini-cli/settings.json", "/etc/gemini-cli/policies/*.toml"
 	if found, _ := filepath.Glob(policies); len(found) > 0 && (m == Read || m == Edit) {
 		return "this machine has policies for gemini of its own (" + policies + "), which would stand in place of those of the mode"
@@ -245,7 +245,7 @@ func opencodeRules(m Mode) wire.Raw {
 }
 
 // opencodeCannot: the variable can hold one configuration.
-func opencodeCannot(m Mode) string {
+func opencodeCannot(m Mode, _ bool) string {
 	if m != Full && os.Getenv("OPENCODE_CONFIG_CONTENT") != "" {
 		return "OPENCODE_CONFIG_CONTENT has a configuration already; put that into a file and its name into OPENCODE_CONFIG"
 	}
