@@ -190,3 +190,179 @@ func TestAnAgentInTheSandboxFailsToLeaveIt(t *testing.T) {
 		t.Errorf("runs show: %s", shown)
 	}
 }
+
+// TestRealCLIsWorkInTheSandbox: each does its work there, in its folder and nowhere else, and goes on with its session in
+// another run, which is in the sandbox as well without being told.
+func TestRealCLIsWorkInTheSandbox(t *testing.T) {
+	t.Parallel()
+	takesSandbox(t)
+	for name, c := range modedCLIs {
+		testbed.Parallel(t, name, func(t *testing.T) {
+			dir, work, outside := t.TempDir(), t.TempDir(), t.TempDir()
+			configure(t, dir, modedConfig(name, npmProgram(t, c.program)))
+			p := up(t, dir)
+			m, start := c.at(t, name, dir)
+			testbed.Write(t, filepath.Join(outside, "secret"), "a secret")
+			var session string
+			for round, file := range []string{"first", "second"} {
+				m.mu.Lock()
+				m.shell = c.shell(fmt.Sprintf("cat '%s' >leak; touch '%s' '%s'; echo x >>rounds", filepath.Join(outside, "secret"),
+					filepath.Join(work, file), filepath.Join(outside, file)))
+				m.mu.Unlock()
+				args := []string{"--mode", "full", "--allow-host", strings.TrimPrefix(m.url, "http://"), "--", "go on"}
+				if round == 0 {
+					args = append([]string{"--sandbox"}, args...)
+				} else {
+					args = append([]string{"--resume", session}, args...)
+				}
+				out, err := start(work, args...).CombinedOutput()
+				if err != nil || !strings.Contains(string(out), name+" · in a sandbox · mode full") {
+					t.Fatalf("%v\n%s", err, out)
+				}
+				_, done := os.Stat(filepath.Join(work, file))
+				_, left := os.Stat(filepath.Join(outside, file))
+				if done != nil || left == nil || testbed.ReadAny(filepath.Join(work, "leak")) != "" {
+					t.Fatalf("done: %v, outside: %v\n%s", done, left, out)
+				}
+				var runs struct{ Runs []struct{ Resume string } }
+				p.get("/runs?limit=1", &runs)
+				if session != "" && session != runs.Runs[0].Resume {
+					t.Errorf("it went on with %s, and not with %s", runs.Runs[0].Resume, session)
+				}
+				session = runs.Runs[0].Resume
+				t.Logf("%s", out)
+			}
+		})
+	}
+}
+
+// TestASupervisedRunInTheSandboxAsks: its hooks reach the supervisor from inside, and what a person decides there holds.
+func TestASupervisedRunInTheSandboxAsks(t *testing.T) {
+	t.Parallel()
+	takesSandbox(t)
+	for _, name := range []string{"claude", "codex", "gemini"} {
+		testbed.Parallel(t, name, func(t *testing.T) {
+			dir, c := t.TempDir(), modedCLIs[name]
+			configure(t, dir, modedConfig(name, npmProgram(t, c.program))+"# "+name+"\n")
+			mustConfigure := []string{"config", "set", "runs." + name + ".sandbox", "true"}
+			mustRun(t, dir, mustConfigure...)
+			p := up(t, dir)
+			mustRun(t, dir, "policy", "apply", writeFile(t, hookPolicy))
+			m, start := c.at(t, name, dir)
+			for _, decision := range []string{"approve", "reject"} {
+				work := t.TempDir()
+				m.mu.Lock()
+				m.shell = c.shell("touch '" + filepath.Join(work, "deployed") + "'")
+				m.mu.Unlock()
+				cmd := start(work, "--mode", "supervised", "--allow-host", strings.TrimPrefix(m.url, "http://"), "--", "go on")
+				out := &testbed.Buffer{}
+				cmd.Stdout, cmd.Stderr = out, out
+				if err := cmd.Start(); err != nil {
+					t.Fatal(err)
+				}
+				id := p.pending(t)
+				if status, text, err := p.call(http.MethodPost, "/ops/gates/"+id+"/"+decision, `{"note":"I looked."}`); err != nil ||
+					status != http.StatusOK {
+					t.Fatal(status, text, err)
+				}
+				err := cmd.Wait()
+				_, missing := os.Stat(filepath.Join(work, "deployed"))
+				if done := missing == nil; done != (decision == "approve") || !strings.Contains(out.String(), "in a sandbox · mode supervised") {
+					t.Errorf("%s: done is %v (%v)\n%s", decision, done, err, out)
+				}
+			}
+		})
+	}
+}
+
+// TestModesHoldInTheSandbox: in read the folder stays as it is, whatever the CLI thinks of it.
+func TestModesHoldInTheSandbox(t *testing.T) {
+	t.Parallel()
+	takesSandbox(t)
+	for _, name := range []string{"claude", "codex"} {
+		testbed.Parallel(t, name, func(t *testing.T) {
+			c, dir := modedCLIs[name], t.TempDir()
+			configure(t, dir, modedConfig(name, npmProgram(t, c.program)))
+			up(t, dir)
+			m, start := c.at(t, name, dir)
+			for mode, want := range map[string]bool{"read": false, "edit": true} {
+				work := t.TempDir()
+				m.mu.Lock()
+				m.shell = c.write(filepath.Join(work, "page"))
+				m.mu.Unlock()
+				out, err := start(work, "--sandbox", "--mode", mode, "--allow-host", strings.TrimPrefix(m.url, "http://"), "--",
+					"go on").CombinedOutput()
+				if _, missing := os.Stat(filepath.Join(work, "page")); err != nil || (missing == nil) != want {
+					t.Errorf("%s: done is %v (%v)\n%s", mode, missing == nil, err, out)
+				}
+			}
+		})
+	}
+}
+
+// TestARunOfTheServerIsSandboxed by its request, by the configuration, and as the run before it in its session was. The
+// last word is the request's.
+func TestARunOfTheServerIsSandboxed(t *testing.T) {
+	t.Parallel()
+	takesSandbox(t)
+	folder, dir := t.TempDir(), t.TempDir()
+	cli := func(name, session string) string {
+		return testbed.Script(t, filepath.Join(t.TempDir(), name), "echo '"+session+"'\n"+
+			"if [ -e '"+dir+"' ]; then echo outside; else echo boxed; fi >>seen\necho '{\"type\":\"result\",\"result\":\"done\"}'\n")
+	}
+	configure(t, dir, fmt.Sprintf("runs: {folders: [%s], budget_tokens: 100000, amp: {command: %s}, claude: {command: %s, sandbox: true}}\n",
+		folder, cli("amp", strings.TrimSpace(runInit)), cli("claude", `{"type":"system","subtype":"init","session_id":"S-1"}`)))
+	p := up(t, dir)
+	for _, one := range []struct {
+		request string
+		want    bool
+	}{
+		{`"engine":"amp"`, false},
+		{`"engine":"amp","sandbox":true`, true},
+		{`"engine":"amp","resume":"T-1"`, true},
+		{`"engine":"amp","resume":"T-1","sandbox":false`, false},
+		{`"engine":"amp","resume":"T-1"`, false},
+		{`"engine":"claude"`, true},
+		{`"engine":"claude","sandbox":false`, false},
+	} {
+		var run struct {
+			ID, Status string
+			Sandbox    bool
+		}
+		status, answer, err := p.call(http.MethodPost, "/runs", `{"prompt":"go","dir":"`+folder+`",`+one.request+`}`)
+		if err != nil || status != http.StatusCreated || json.Unmarshal([]byte(answer), &run) != nil {
+			t.Fatalf("%s: %d %s %v", one.request, status, answer, err)
+		}
+		testbed.Until(t, "the end of the run", func() bool { p.get("/runs/"+run.ID, &run); return run.Status != "running" }, p.log)
+		seen := testbed.ReadAny(filepath.Join(folder, "seen"))
+		if err := os.Remove(filepath.Join(folder, "seen")); err != nil {
+			t.Fatal(err)
+		}
+		if run.Status != "completed" && one.request[10] == 'a' || run.Sandbox != one.want || (seen == "boxed\n") != one.want {
+			t.Errorf("%s: %+v, %q\n%s", one.request, run, seen, testbed.ReadAny(filepath.Join(dir, "runs", run.ID+".log")))
+		}
+	}
+	if status, answer, _ := p.call(http.MethodPost, "/runs", `{"engine":"amp","prompt":"go","dir":"`+folder+`","sandbox":true,`+
+		`"hosts":["https://example.com"]}`); status != http.StatusBadRequest || !strings.Contains(answer, "api.example.com") {
+		t.Errorf("%d %s", status, answer)
+	}
+}
+
+// TestASandboxThatCannotBeHadIsRefused before anything starts or is recorded.
+func TestASandboxThatCannotBeHadIsRefused(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	started := filepath.Join(t.TempDir(), "started")
+	configure(t, dir, "runs: {amp: {command: "+testbed.Script(t, filepath.Join(t.TempDir(), "amp"), "touch '"+started+"'\n")+"}}\n")
+	p := up(t, dir)
+	cmd := exec.CommandContext(testbed.Context(t), binary, "run", "amp", "--data", dir, "--sandbox", "--", "go")
+	cmd.Env = append(cleanEnv(), "PATH="+t.TempDir())
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "apt install bubblewrap") {
+		t.Errorf("%v %s", err, out)
+	}
+	var runs struct{ Runs []any }
+	if p.get("/runs", &runs); len(runs.Runs) != 0 || testbed.ReadAny(started) != "" {
+		t.Errorf("something has begun: %v", runs)
+	}
+}

@@ -71,6 +71,7 @@ func (r *runner) enter(ctx context.Context) (leave func(), err error) {
 	}
 	s := sandbox.Spec{
 		Engine: r.spec.Engine, Program: program, Dir: j.Dir, Own: r.own, Self: self, Hidden: r.hidden,
+		Unchanged: j.Mode == engine.Read,
 	}
 	if r.record { // without, there is no server for it
 		if s.Server, err = r.Address(); err != nil {

@@ -106,19 +106,20 @@ func claudeCannot(m Mode, sandboxed bool) string {
 // hooks are asked instead, and none but ours: those of the folder have been reviewed by nobody, so the folder and all
 // above it are not trusted. Tried with 0.166.0.
 func codexPermit(p Permit) (Permission, error) {
-	var set []string
-	switch p.Mode {
-	case Read:
+	set := []string{"--dangerously-bypass-approvals-and-sandbox"}
+	switch {
+	case p.Sandboxed && (p.Mode == Read || p.Mode == Edit): // ours does it, and holds no second one
+	case p.Mode == Read:
 		set = []string{"--sandbox", "read-only"}
-	case Edit:
+	case p.Mode == Edit:
 		set = []string{"--sandbox", "workspace-write"}
 		for _, one := range []string{
 			"network_access=false", "writable_roots=[]", "exclude_slash_tmp=true", "exclude_tmpdir_env_var=true",
 		} {
 			set = append(set, "-c", "sandbox_workspace_write."+one)
 		}
-	case Full:
-		return Permission{Args: []string{"--dangerously-bypass-approvals-and-sandbox"}}, nil
+	case p.Mode == Full:
+		return Permission{Args: set}, nil
 	default:
 		var folders []string
 		for at := p.Job.Dir; ; at = filepath.Dir(at) {

@@ -30,6 +30,7 @@ type Spec struct {
 	Writable, Readable []string
 	Server             string   // where the Signalbox server is called, "" for nowhere
 	Forward            []string // further addresses of this machine that Signalbox has for the run, as HOST:PORT
+	Unchanged          bool     // the agent may not change Dir either
 	Hosts              []string // what it may call beside that, as HOST or HOST:PORT
 }
 
@@ -237,8 +238,12 @@ func (b *Box) fill() error {
 	}
 	add(programs(s.Program, b.home, 0)...)
 	real, _ := filepath.EvalSymlinks(s.Dir)
+	bind := "--bind"
+	if s.Unchanged {
+		bind = "--ro-bind"
+	}
 	for _, dir := range slices.Compact([]string{s.Dir, real}) {
-		add("--bind", real, dir)
+		add(bind, real, dir)
 		args, err := repository(real, dir)
 		if err != nil {
 			return err

@@ -37,8 +37,8 @@ type door struct {
 const (
 	// askTime is how long a question may take, and dialTime a connection.
 	askTime, dialTime = 10 * time.Second, 30 * time.Second
-	// maxTarget bounds a question, in bytes, and maxTold how many refusals are told.
-	maxTarget, maxTold = 300, 20
+	// maxTarget bounds a question, in bytes, maxTold how many refusals are told, and maxAsked how many are asked at once.
+	maxTarget, maxTold, maxAsked = 300, 20, 256
 	// granted is the answer that a connection comes with; every other is the reason why not.
 	granted = "ok\n"
 )
@@ -110,12 +110,15 @@ func (d *door) close() {
 
 // accept answers until the listener is closed.
 func (d *door) accept() {
+	room := make(chan struct{}, maxAsked)
 	for {
 		conn, err := d.listener.AcceptUnix()
 		if err != nil {
 			return
 		}
+		room <- struct{}{} // each leaves it after a time
 		d.wg.Go(func() {
+			defer func() { <-room }()
 			defer context.AfterFunc(d.ctx, func() { _ = conn.Close() })()
 			defer func() { _ = conn.Close() }()
 			d.answer(conn)
@@ -205,11 +208,14 @@ func isPublic(ip netip.Addr) bool {
 
 // tell says what was refused, once for each target.
 func (d *door) tell(asked string, err error) {
+	if !errors.Is(err, errRefused) {
+		return
+	}
 	d.mu.Lock()
 	known := d.told[asked] || len(d.told) >= maxTold
 	d.told[asked] = true
 	d.mu.Unlock()
-	if !known && errors.Is(err, errRefused) {
+	if !known {
 		d.refused(fmt.Sprintf("The agent wanted to call %.120q. %s", asked, sentence(err)))
 	}
 }
