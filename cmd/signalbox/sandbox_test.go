@@ -73,8 +73,8 @@ func TestAnAgentInTheSandboxFailsToLeaveIt(t *testing.T) {
 	testbed.Write(t, named, "runs: {start_timeout: 10m, idle_timeout: 10m, amp: {command: "+program+"}}\n")
 	for path, text := range map[string]string{
 		filepath.Join(b.home, "secret"): secret, filepath.Join(b.home, ".ssh", "id_ed25519"): secret, beside: secret,
-		filepath.Join(b.home, ".bashrc"):                      "# mine\n",
-		filepath.Join(b.home, ".config/amp/settings.json"):    `{"mine": true}`,
+		filepath.Join(b.home, ".bashrc"):                       "# mine\n",
+		filepath.Join(b.home, ".config/amp/settings.json"):     `{"mine": true}`,
 		filepath.Join(b.home, ".local/share/amp/secrets.json"): `{"key": "before"}`,
 	} {
 		testbed.Folder(t, filepath.Dir(path))

@@ -12,6 +12,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/run/engine"
 	"signalbox/internal/run/sandbox"
+	"signalbox/internal/run/worktree"
 )
 
 // checkLaunch checks where a run may work that the server is to start (RUN-39). It returns the folder with links
@@ -45,6 +46,11 @@ func (s *Runs) checkLaunch(ctx context.Context, b opened, more []string) (opened
 	}
 	if b.Sandbox {
 		if err := sandbox.Check(ctx); err != nil {
+			return b, err
+		}
+	}
+	if b.Worktree {
+		if err := worktree.Check(ctx, dir); err != nil {
 			return b, err
 		}
 	}

@@ -73,7 +73,9 @@ type Request struct {
 	// configuration has. Hosts are what it may call from there beside its provider and those of the configuration.
 	Sandbox *bool    `json:"sandbox,omitempty"`
 	Hosts   []string `json:"hosts,omitempty" example:"[]"` // each as HOST or HOST:PORT
-	Host    string   `json:"host,omitempty"`               // the machine of a supervisor that is there already
+	// Worktree gives the agent a git worktree of its own, on the branch signalbox/ID.
+	Worktree bool   `json:"worktree,omitempty"`
+	Host     string `json:"host,omitempty"` // the machine of a supervisor that is there already
 	// User is on whose behalf: a name, an id or an e-mail; without it the owner of the agent that the run is counted for.
 	User string `json:"user,omitempty"`
 	// Agent is the agent as which its hooks ask: a name or an id. The run hands its work on to it; without one it hands
@@ -125,6 +127,8 @@ type opened struct {
 	Mode    engine.Mode `json:"mode,omitzero"`
 	Sandbox bool        `json:"sandbox,omitzero"`
 	Hosts   []string    `json:"hosts,omitempty"` // what it may call from the sandbox
+	// Worktree says that it works in a git worktree of its own.
+	Worktree bool `json:"worktree,omitzero"`
 }
 
 // Proxy is the value of Metered for a run whose calls of models go through the model proxy.
@@ -160,12 +164,14 @@ type Run struct {
 	// absent where nobody has said.
 	Mode engine.Mode `json:"mode,omitempty"`
 	// Sandbox says that the agent works in a sandbox, and Hosts what it may call from there beside its provider.
-	Sandbox bool        `json:"sandbox,omitempty"`
-	Hosts   []string    `json:"hosts,omitempty"`
-	Events  int64       `json:"events"`
-	Tokens  int64       `json:"tokens"`
-	CostUSD float64     `json:"cost_usd"`
-	Calls   int64       `json:"calls,omitempty"` // of models, as far as they are known
+	Sandbox bool     `json:"sandbox,omitempty"`
+	Hosts   []string `json:"hosts,omitempty"`
+	// Worktree says that the agent works in a git worktree of its own, which begins at the commit of Dir.
+	Worktree bool    `json:"worktree,omitempty"`
+	Events   int64   `json:"events"`
+	Tokens   int64   `json:"tokens"`
+	CostUSD  float64 `json:"cost_usd"`
+	Calls    int64   `json:"calls,omitempty"` // of models, as far as they are known
 	// Metered is proxy if Tokens and CostUSD are those of calls through the model proxy. Said is then what the CLI says.
 	Metered    string  `json:"metered,omitempty"`
 	MeterAgent string  `json:"meter_agent,omitempty"` // the agent, by its id, whose calls these are
@@ -315,6 +321,7 @@ func (n Request) opening() (opened, error) {
 	b := opened{
 		Engine: n.Engine, Prompt: n.Prompt, Dir: n.Dir, Model: n.Model, Budget: n.Budget, Supervised: n.Supervised,
 		Host: n.Host, Launched: !n.Recorded, Origin: n.Origin, Metered: n.Metered, Limits: n.Limits, Mode: n.Mode,
+		Worktree: n.Worktree,
 	}
 	e, err := engine.Find(n.Engine)
 	if err != nil {
@@ -355,6 +362,10 @@ func (n Request) opening() (opened, error) {
 			return b, err
 		}
 		b.Resume = r.Value
+	}
+	if n.Worktree && n.Resume != "" {
+		return b, fault.New(fault.InvalidPayload, "A session goes on in the folder in which it began: name that as dir, without worktree.").
+			About("worktree")
 	}
 	if n.Supervised && n.Mode == "" {
 		b.Mode = engine.Supervised

@@ -24,6 +24,7 @@ import (
 	"signalbox/internal/run"
 	"signalbox/internal/run/engine"
 	"signalbox/internal/run/process"
+	"signalbox/internal/run/worktree"
 	"signalbox/internal/server"
 )
 
@@ -41,6 +42,7 @@ type flags struct {
 	sandbox            bool
 	sandboxSaid        bool     // --sandbox was typed, perhaps as --sandbox=false
 	hosts              []string // --allow-host
+	worktree           bool
 }
 
 // New is the command `run` and what is below it.
@@ -77,6 +79,8 @@ func New(a *command.App) *command.Command {
 		"reaches the server, its provider and --allow-host (default: that of the session, or runs.ENGINE.sandbox)")
 	c.Flags().StringArrayVar(&f.hosts, "allow-host", nil,
 		"with --sandbox: a host that the agent may call, such as registry.npmjs.org or 127.0.0.1:4000; may be repeated")
+	c.Flags().BoolVar(&f.worktree, "worktree", false, "give the agent a git worktree of its own, on the branch signalbox/RUN_ID, and show "+
+		"what it has changed; changes without a commit are not in it")
 	c.Flags().BoolVar(&f.unrecorded, "no-record", false, "do not record the run")
 	c.Flags().Float64Var(&f.budget.USD, "budget-usd", 0, "stop the run after this many dollars")
 	c.Flags().Int64Var(&f.budget.Tokens, "budget-tokens", 0, "stop the run after this many tokens")
@@ -182,6 +186,14 @@ func prepare(ctx context.Context, a *command.App, args []string, f flags, config
 			return nil, command.Usage("%s", fault.From(err).Message)
 		}
 	}
+	if f.worktree {
+		if f.resume != "" || f.latest {
+			return nil, command.Usage("A session goes on in the folder in which it began: name that with --cwd, without --worktree.")
+		}
+		if err := worktree.Check(ctx, dir); err != nil {
+			return nil, err
+		}
+	}
 	limits := processLimits(config.Runs.Limits(e.Name))
 	for i, of := range []*time.Duration{&limits.Start, &limits.Idle, &limits.Total} {
 		name := []string{"start", "idle", "total"}[i]
@@ -193,7 +205,7 @@ func prepare(ctx context.Context, a *command.App, args []string, f flags, config
 		}
 	}
 	return &runner{
-		boxing: b, App: a, record: !f.unrecorded, budget: f.budget, offline: f.offline, most: config.Runs.Budget,
+		boxing: b, planting: planting{wanted: f.worktree}, App: a, record: !f.unrecorded, budget: f.budget, offline: f.offline, most: config.Runs.Budget,
 		named: mode == engine.Read || asked != "" || config.Runs.Engines[e.Name].Permissions != "",
 		user:  cmp.Or(f.user, os.Getenv(process.UserVariable)), local: localAgent(config),
 		spec: process.Spec{Engine: e, Job: job, Limits: limits},

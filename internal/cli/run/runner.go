@@ -26,6 +26,7 @@ import (
 type runner struct {
 	*command.App
 	boxing
+	planting
 	spec   process.Spec
 	budget run.Budget
 	most   run.Budget // what the configuration allows a run, as far as it is known here
@@ -67,6 +68,7 @@ func (r *runner) run(ctx context.Context) error {
 	r.awaited, r.trouble = v.await, v.troubled
 	last, err := r.execute(ctx, v.event, 30*time.Second)
 	v.end(last)
+	r.showTree()
 	switch {
 	case err != nil:
 		return err
@@ -102,7 +104,7 @@ func (r *runner) open(ctx context.Context) error {
 			Budget: r.budget, Mode: j.Mode, Host: host, Recorded: true, Limits: run.Limits{
 				Start: r.spec.Limits.Start.Seconds(), Idle: r.spec.Limits.Idle.Seconds(), Total: r.spec.Limits.Total.Seconds(),
 			},
-			Sandbox: r.asked, Hosts: r.hosts, User: r.user, Agent: r.hooksAgent(bounded, cl), Delegation: os.Getenv(process.DelegationVariable),
+			Sandbox: r.asked, Hosts: r.hosts, Worktree: r.wanted, User: r.user, Agent: r.hooksAgent(bounded, cl), Delegation: os.Getenv(process.DelegationVariable),
 		}))
 	}
 	if err == nil {
@@ -167,6 +169,11 @@ func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usa
 ) (last engine.Event, err error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
+	uproot, err := r.plant(ctx)
+	if err != nil {
+		return last, err
+	}
+	defer uproot()
 	unguard, err := r.guard(ctx)
 	if err != nil {
 		return last, err
@@ -198,6 +205,12 @@ func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usa
 		r.spec.Asking = r.desk.Asking
 	}
 	emit := func(e engine.Event, u engine.Usage) {
+		if changed, ok := r.grown(e); ok { // before the last event
+			if recorder != nil {
+				recorder.Event(changed, u)
+			}
+			show(changed, u)
+		}
 		e = r.checkAsked(e)
 		if recorder != nil {
 			recorder.Event(e, u)

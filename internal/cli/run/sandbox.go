@@ -83,6 +83,12 @@ func (r *runner) enter(ctx context.Context) (leave func(), err error) {
 		s.Forward = append(s.Forward, strings.TrimSuffix(strings.TrimPrefix(m.URL, "http://"), "/v1"))
 	}
 	s.Hosts = slices.Concat(r.spec.Engine.Hosts(os.Getenv, metered), j.Settings.Hosts, r.hosts)
+	if t := r.tree; t != nil {
+		s.Dir = t.Dir
+		if s.Beside, err = t.Shares(ctx); err != nil {
+			return nil, err
+		}
+	}
 	box, err := sandbox.Open(ctx, s)
 	if err != nil {
 		return nil, err
@@ -93,6 +99,9 @@ func (r *runner) enter(ctx context.Context) (leave func(), err error) {
 	}
 	r.spec.Listed, r.spec.Unset, r.spec.Wrap = true, append(r.spec.Unset, sandbox.Unset...), box.Wrap
 	r.spec.Env = append(r.spec.Env, box.Env()...)
+	if r.tree != nil {
+		r.tree.Within(box.Look)
+	}
 	return box.Close, nil
 }
 

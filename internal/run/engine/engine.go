@@ -70,8 +70,8 @@ type Engine struct {
 	late     string   // why a budget cannot be kept by what it writes, "" if it can
 	permit   func(Permit) (Permission, error)
 	cannot   func(m Mode, sandboxed bool) string // why the CLI cannot be held to a mode here, nil for never
-	ownModes bool                      // its setting mode is a word about permissions
-	line     func(token string) string // the resume line
+	ownModes bool                                // its setting mode is a word about permissions
+	line     func(token string) string           // the resume line
 	// whole is the whole id of a session that was given by its beginning, nil where ids are always whole.
 	whole   func(Job) (string, error)
 	pattern *regexp.Regexp

@@ -97,7 +97,7 @@ type run struct {
 	warnings    sync.WaitGroup
 
 	mu     sync.Mutex
-	over   bool // nothing more is warned of
+	over   bool         // nothing more is warned of
 	last   engine.Event // the last thing that it did
 	lastAt time.Time
 	stderr []string

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -25,13 +26,18 @@ type Spec struct {
 	Own     string // a folder of this run alone, which its CLI may read
 	Self    string // Signalbox
 	// Hidden are files and folders that are not to be seen, also where they are in the folder of the run.
-	Hidden []string
-	// Writable are folders beside Dir that the agent may change, and Readable those that it may see.
-	Writable, Readable []string
-	Server             string   // where the Signalbox server is called, "" for nowhere
-	Forward            []string // further addresses of this machine that Signalbox has for the run, as HOST:PORT
-	Unchanged          bool     // the agent may not change Dir either
-	Hosts              []string // what it may call beside that, as HOST or HOST:PORT
+	Hidden    []string
+	Beside    []Bind   // what there is beside Dir; later ones lie over those before
+	Server    string   // where the Signalbox server is called, "" for nowhere
+	Forward   []string // further addresses of this machine that Signalbox has for the run, as HOST:PORT
+	Unchanged bool     // the agent may not change Dir either
+	Hosts     []string // what it may call beside that, as HOST or HOST:PORT
+}
+
+// Bind is a file or folder that is in a box as it is outside.
+type Bind struct {
+	Path     string
+	Writable bool
 }
 
 // Box is a sandbox that is set up. Open makes it, Wrap puts a command into it, Close ends it.
@@ -114,12 +120,19 @@ func (b *Box) listen() {
 	b.proxy = net.JoinHostPort("127.0.0.1", fmt.Sprint(port))
 }
 
+// Look puts a command into the box that only looks at what is there.
+func (b *Box) Look(cmd *exec.Cmd) { b.wrap(cmd) }
+
 // Wrap puts a command into the box. warn is told what is refused to it.
 func (b *Box) Wrap(cmd *exec.Cmd, warn func(text string)) {
 	b.mu.Lock()
 	b.warn = warn
 	b.mu.Unlock()
-	args := append(slices.Clone(b.start), b.args...)
+	b.wrap(cmd)
+}
+
+func (b *Box) wrap(cmd *exec.Cmd) {
+	args := append(append(slices.Clone(b.start), b.args...), "--chdir", cmp.Or(cmd.Dir, b.spec.Dir))
 	args = append(args, "--", b.spec.Self, "runs", "inside", "--door", b.doorPath(), "--proxy", b.proxy)
 	for _, one := range b.forward {
 		args = append(args, "--forward", one)
@@ -250,11 +263,12 @@ func (b *Box) fill() error {
 		}
 		add(args...)
 	}
-	for _, dir := range s.Readable {
-		add("--ro-bind", dir, dir)
-	}
-	for _, dir := range s.Writable {
-		add("--bind", dir, dir)
+	for _, one := range s.Beside {
+		if one.Writable {
+			add("--bind", one.Path, one.Path)
+		} else {
+			add("--ro-bind", one.Path, one.Path)
+		}
 	}
 	for _, hidden := range s.Hidden {
 		at, err := filepath.EvalSymlinks(hidden)
@@ -274,7 +288,7 @@ func (b *Box) fill() error {
 	if !isSystem(s.Self) {
 		add("--ro-bind", s.Self, s.Self)
 	}
-	add("--remount-ro", "/", "--chdir", s.Dir)
+	add("--remount-ro", "/")
 	return nil
 }
 

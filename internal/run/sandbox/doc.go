@@ -1,5 +1,5 @@
 // Package sandbox owns the room in which the CLI of a run works when it may have nothing but its folder
-// (RUN-55 to RUN-58 in docs/protocols/runs.md). The walls are the kernel's, through bubblewrap: namespaces of users,
+// (RUN-60 and RUN-61 in docs/protocols/runs.md). The walls are the kernel's, through bubblewrap: namespaces of users,
 // processes, the network, mounts and IPC, no capabilities, and a file system that is built of what is listed here.
 // It knows no server and no ledger.
 //

@@ -83,7 +83,9 @@ func (i Inside) handler() http.Handler {
 		Transport: &http.Transport{
 			DialContext: func(_ context.Context, _, target string) (net.Conn, error) { return i.dial(target) }, IdleConnTimeout: time.Minute,
 		},
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) { http.Error(w, "Signalbox: "+err.Error()+".", http.StatusForbidden) },
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			http.Error(w, "Signalbox: "+err.Error()+".", http.StatusForbidden)
+		},
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
