@@ -1,6 +1,7 @@
 package run
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,11 +11,13 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/run/engine"
+	"signalbox/internal/run/sandbox"
+	"signalbox/internal/run/worktree"
 )
 
 // checkLaunch checks where a run may work that the server is to start (RUN-39). It returns the folder with links
 // resolved, which is the one that was checked: a link that changes later leads nowhere else.
-func (s *Runs) checkLaunch(b opened, more []string) (opened, error) {
+func (s *Runs) checkLaunch(ctx context.Context, b opened, more []string) (opened, error) {
 	folders := slices.Concat(s.Folders, more)
 	if len(folders) == 0 || s.Supervise == nil {
 		return b, fault.New(fault.Forbidden,
@@ -38,11 +41,40 @@ func (s *Runs) checkLaunch(b opened, more []string) (opened, error) {
 		b.Supervised = b.Mode == engine.Supervised
 	}
 	// Before anything is recorded.
-	if err := e.May(b.Mode, true); err != nil {
+	if err := e.May(b.Mode, b.Sandbox); err != nil {
 		return b, err
+	}
+	if b.Sandbox {
+		if err := sandbox.Check(ctx); err != nil {
+			return b, err
+		}
+	}
+	if b.Worktree {
+		if err := worktree.Check(ctx, dir); err != nil {
+			return b, err
+		}
 	}
 	b.Dir = dir
 	return b, nil
+}
+
+// sandboxed finds out whether a run is in a sandbox: as it was asked for, or as the run before it in its session was. A
+// run that the server starts has what its configuration says; whoever runs one reads that by itself.
+func (s *Runs) sandboxed(ctx context.Context, n Request, b opened) (bool, error) {
+	if n.Sandbox != nil {
+		return *n.Sandbox, nil
+	}
+	if b.Launched && s.Sandboxed != nil && s.Sandboxed(b.Engine) {
+		return true, nil
+	}
+	if b.Resume == "" {
+		return false, nil
+	}
+	before, err := s.Latest(ctx, engine.Resume{Engine: b.Engine, Value: b.Resume})
+	if fault.Is(err, fault.NotFound) {
+		return false, nil
+	}
+	return before.Sandbox, err
 }
 
 // Inside resolves the links of a path, and reports whether it is one of the folders, or inside of one.

@@ -39,6 +39,8 @@ type Options struct {
 	Budget Budget // the most a run may use; 0 is no limit
 	// Mode is what the agent of an engine may do, "" for one that is not known, of a run that the server starts.
 	Mode func(engine string, asked engine.Mode) engine.Mode
+	// Sandboxed reports whether runs of an engine are in a sandbox about which nobody has said anything.
+	Sandboxed func(engine string) bool
 	// Limits are how long a run of an engine may take that the server starts and that says nothing of it.
 	Limits func(engine string) Limits
 	Daily  Budget // the most the runs of a workspace may use in a day
@@ -164,8 +166,11 @@ func (s *Runs) check(ctx context.Context, who roster.Identity, n Request) (b ope
 	if b, err = n.opening(); err != nil {
 		return b, workspace, err
 	}
+	if b.Sandbox, err = s.sandboxed(ctx, n, b); err != nil {
+		return b, workspace, err
+	}
 	if b.Launched {
-		if b, err = s.checkLaunch(b, n.Folders); err != nil {
+		if b, err = s.checkLaunch(ctx, b, n.Folders); err != nil {
 			return b, workspace, err
 		}
 	}

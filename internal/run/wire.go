@@ -12,6 +12,7 @@ import (
 	"signalbox/internal/handoff"
 	"signalbox/internal/ledger"
 	"signalbox/internal/run/engine"
+	"signalbox/internal/run/sandbox"
 	"signalbox/internal/wire"
 )
 
@@ -68,7 +69,13 @@ type Request struct {
 	// runs the agent may also say own, for the CLI's own settings. Supervised is the same as the mode supervised.
 	Mode       engine.Mode `json:"mode,omitempty"`
 	Supervised bool        `json:"supervised,omitempty"`
-	Host       string      `json:"host,omitempty"` // the machine of a supervisor that is there already
+	// Sandbox is whether the agent works in a sandbox; absent is what the session that it goes on with had, or the
+	// configuration has. Hosts are what it may call from there beside its provider and those of the configuration.
+	Sandbox *bool    `json:"sandbox,omitempty"`
+	Hosts   []string `json:"hosts,omitempty" example:"[]"` // each as HOST or HOST:PORT
+	// Worktree gives the agent a git worktree of its own, on the branch signalbox/ID.
+	Worktree bool   `json:"worktree,omitempty"`
+	Host     string `json:"host,omitempty"` // the machine of a supervisor that is there already
 	// User is on whose behalf: a name, an id or an e-mail; without it the owner of the agent that the run is counted for.
 	User string `json:"user,omitempty"`
 	// Agent is the agent as which its hooks ask: a name or an id. The run hands its work on to it; without one it hands
@@ -117,7 +124,11 @@ type opened struct {
 	MeterAgent string `json:"meter_agent,omitzero"`
 	Limits     Limits `json:"limits,omitzero"` // absent in entries of version 0.1
 	// Mode is what the agent may do; entries of version 0.1 only say whether it is supervised.
-	Mode engine.Mode `json:"mode,omitzero"`
+	Mode    engine.Mode `json:"mode,omitzero"`
+	Sandbox bool        `json:"sandbox,omitzero"`
+	Hosts   []string    `json:"hosts,omitempty"` // what it may call from the sandbox
+	// Worktree says that it works in a git worktree of its own.
+	Worktree bool `json:"worktree,omitzero"`
 }
 
 // Proxy is the value of Metered for a run whose calls of models go through the model proxy.
@@ -151,11 +162,16 @@ type Run struct {
 	Limits   Limits     `json:"limits,omitzero"` // how long it may take
 	// Mode is what the agent may do: read, edit, full or supervised, or own for what its CLI's own settings say. It is
 	// absent where nobody has said.
-	Mode    engine.Mode `json:"mode,omitempty"`
-	Events  int64       `json:"events"`
-	Tokens  int64       `json:"tokens"`
-	CostUSD float64     `json:"cost_usd"`
-	Calls   int64       `json:"calls,omitempty"` // of models, as far as they are known
+	Mode engine.Mode `json:"mode,omitempty"`
+	// Sandbox says that the agent works in a sandbox, and Hosts what it may call from there beside its provider.
+	Sandbox bool     `json:"sandbox,omitempty"`
+	Hosts   []string `json:"hosts,omitempty"`
+	// Worktree says that the agent works in a git worktree of its own, which begins at the commit of Dir.
+	Worktree bool    `json:"worktree,omitempty"`
+	Events   int64   `json:"events"`
+	Tokens   int64   `json:"tokens"`
+	CostUSD  float64 `json:"cost_usd"`
+	Calls    int64   `json:"calls,omitempty"` // of models, as far as they are known
 	// Metered is proxy if Tokens and CostUSD are those of calls through the model proxy. Said is then what the CLI says.
 	Metered    string  `json:"metered,omitempty"`
 	MeterAgent string  `json:"meter_agent,omitempty"` // the agent, by its id, whose calls these are
@@ -300,6 +316,7 @@ const (
 	// maxReport bounds one report; a single event is never larger than that.
 	maxReport = 30 << 20
 	maxReason = 1000
+	maxHosts  = 100
 )
 
 // opening checks a request and returns it as the body of run.opened.
@@ -307,6 +324,7 @@ func (n Request) opening() (opened, error) {
 	b := opened{
 		Engine: n.Engine, Prompt: n.Prompt, Dir: n.Dir, Model: n.Model, Budget: n.Budget, Supervised: n.Supervised,
 		Host: n.Host, Launched: !n.Recorded, Origin: n.Origin, Metered: n.Metered, Limits: n.Limits, Mode: n.Mode,
+		Worktree: n.Worktree,
 	}
 	e, err := engine.Find(n.Engine)
 	if err != nil {
@@ -331,12 +349,26 @@ func (n Request) opening() (opened, error) {
 				"0 is what the configuration has.", maxSeconds).About("limits")
 		}
 	}
+	if b.Sandbox = n.Sandbox != nil && *n.Sandbox; len(n.Hosts) > maxHosts {
+		return b, fault.New(fault.InvalidPayload, "hosts should be %d at the most.", maxHosts).About("hosts")
+	}
+	for _, host := range n.Hosts {
+		target, err := sandbox.Target(host)
+		if err != nil {
+			return b, err
+		}
+		b.Hosts = append(b.Hosts, target)
+	}
 	if n.Resume != "" {
 		r, err := e.ReadResume(n.Resume)
 		if err != nil {
 			return b, err
 		}
 		b.Resume = r.Value
+	}
+	if n.Worktree && n.Resume != "" {
+		return b, fault.New(fault.InvalidPayload, "A session goes on in the folder in which it began: name that as dir, without worktree.").
+			About("worktree")
 	}
 	if n.Supervised && n.Mode == "" {
 		b.Mode = engine.Supervised

@@ -20,6 +20,7 @@ import (
 	"signalbox/internal/run"
 	"signalbox/internal/run/bridge"
 	"signalbox/internal/run/engine"
+	"signalbox/internal/run/sandbox"
 	"signalbox/internal/wire"
 )
 
@@ -238,6 +239,26 @@ func engineSettings(e *engine.Engine) []Setting {
 			},
 			get: func(c *Config) string { return string(c.Runs.Engines[e.Name].Permissions) },
 		},
+		flag("sandbox", false, "true has its runs work in a sandbox: their folder, nothing of yours, and the network as far as hosts allows",
+			func(s *engine.Settings) *bool {
+				return &s.Sandbox
+			}),
+		{
+			Key: "runs." + e.Name + ".hosts", Default: "", List: true,
+			Meaning: "hosts that its runs may call from their sandbox beside its provider's, with commas between, such as " +
+				"registry.npmjs.org",
+			set: func(c *Config, v string) error {
+				hosts := splitList(v)
+				for _, host := range hosts {
+					if _, err := sandbox.Target(host); err != nil {
+						return fmt.Errorf("should be hosts such as registry.npmjs.org or 127.0.0.1:4000")
+					}
+				}
+				c.Runs.change(e.Name, func(s *engine.Settings) { s.Hosts = hosts })
+				return nil
+			},
+			get: func(c *Config) string { return strings.Join(c.Runs.Engines[e.Name].Hosts, ",") },
+		},
 		flag("dangerously_allow_all", false, "true is the mode full, where permissions is empty",
 			func(s *engine.Settings) *bool {
 				return &s.AllowAll
@@ -299,6 +320,7 @@ func (s *services) openRuns(core protocol.Core, config *Config) *run.Runs {
 			}
 			return e.ModeOf(asked, config.Runs.Engines[name])
 		},
+		Sandboxed: func(name string) bool { return config.Runs.Engines[name].Sandbox },
 		AgentOf: func(ctx context.Context, r run.Run) string {
 			if host, err := os.Hostname(); r.Host == "" || err == nil && r.Host == host {
 				local, _ := core.Roster.Named(ctx, roster.DefaultWorkspace, config.Harness.SocketAgent)

@@ -7,6 +7,7 @@ import (
 	"signalbox/internal/address"
 	"signalbox/internal/handoff"
 	"signalbox/internal/run"
+	"signalbox/internal/run/engine"
 	"signalbox/internal/wire"
 )
 
@@ -53,6 +54,13 @@ type runView struct {
 	Older  bool // there are events before those that are shown
 	// Handoffs are those that are for it.
 	Handoffs []handoff.Handoff
+	Tree     *runTree
+}
+
+// runTree is what a run has changed in its worktree.
+type runTree struct {
+	Dir, Branch string
+	difference
 }
 
 // runStep is an action of the agent, from its start to its end. An action that never ended,
@@ -166,6 +174,10 @@ func (v *runView) addEvent(e run.Numbered) {
 		N: e.N, Kind: a.Kind, Title: a.Title, Status: "running", Message: cut(300, event.Message),
 		Detail: detail, After: e.At.Sub(v.OpenedAt), startsAt: e.At,
 	}
+	if v.Worktree && a.ID == engine.WorktreeAction {
+		v.addTree(a.Detail)
+		step.Detail = ""
+	}
 	// An end is matched with the last step, if that still runs and has the same title.
 	if n := len(v.Steps) - 1; event.Phase != "started" && n >= 0 && v.Steps[n].Title == a.Title &&
 		v.Steps[n].Status == "running" {
@@ -179,6 +191,21 @@ func (v *runView) addEvent(e run.Numbered) {
 		}
 	}
 	v.Steps = append(v.Steps, step)
+}
+
+// addTree adds what was changed in the worktree of the run.
+func (v *runView) addTree(detail wire.Raw) {
+	var said struct {
+		Worktree string `json:"worktree"`
+		Branch   string `json:"branch"`
+		Diff     string `json:"diff"`
+		Cut      bool   `json:"cut"`
+	}
+	if wire.UnmarshalPart(detail, &said) != nil || said.Diff == "" {
+		return
+	}
+	shown, cut := firstLines([]byte(said.Diff))
+	v.Tree = &runTree{said.Worktree, said.Branch, difference{Rows: sideBySide(shown), Cut: cut || said.Cut}}
 }
 
 // cancelRun orders a run to stop. Its supervisor carries that out.

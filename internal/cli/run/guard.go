@@ -13,7 +13,7 @@ import (
 // until remove is called. The files and the socket are in a folder of this run alone, which remove
 // deletes. If any of it fails, the run does not start.
 func (r *runner) guard(ctx context.Context) (remove func(), err error) {
-	if r.spec.Job.Mode == engine.Own {
+	if r.spec.Job.Mode == engine.Own && !r.boxed {
 		return func() {}, nil
 	}
 	self, err := os.Executable()
@@ -25,6 +25,9 @@ func (r *runner) guard(ctx context.Context) (remove func(), err error) {
 		return nil, err
 	}
 	remove = func() { _ = os.RemoveAll(dir) }
+	if r.own = dir; r.spec.Job.Mode == engine.Own {
+		return remove, nil
+	}
 	var reach []string
 	if r.spec.Job.Mode == engine.Supervised {
 		if reach, err = r.openDesk(ctx, dir); err != nil {
@@ -37,6 +40,7 @@ func (r *runner) guard(ctx context.Context) (remove func(), err error) {
 	}
 	held, err := r.spec.Engine.Permit(engine.Permit{
 		Mode: r.spec.Job.Mode, Job: r.spec.Job, Dir: dir, Program: self, Reach: reach,
+		Sandboxed: r.boxed,
 	})
 	if err != nil {
 		remove()

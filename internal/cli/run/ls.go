@@ -128,6 +128,9 @@ func printRun(w output.Printer, r run.Run) {
 	if r.Mode != "" {
 		line("mode", string(r.Mode)+": "+r.Mode.Meaning())
 	}
+	if r.Sandbox {
+		line("sandbox", "yes, with calls to "+strings.Join(append([]string{"its provider"}, r.Hosts...), ", "))
+	}
 	line("folder", r.Dir)
 	line("prompt", r.Prompt)
 	line("opened", output.Moment(r.OpenedAt)+" by "+r.OpenedBy)

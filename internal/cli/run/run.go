@@ -11,6 +11,7 @@ package run
 
 import (
 	"cmp"
+	"context"
 	"io"
 	"os"
 	"path/filepath"
@@ -23,6 +24,7 @@ import (
 	"signalbox/internal/run"
 	"signalbox/internal/run/engine"
 	"signalbox/internal/run/process"
+	"signalbox/internal/run/worktree"
 	"signalbox/internal/server"
 )
 
@@ -37,6 +39,10 @@ type flags struct {
 	offline            bool
 	budget             run.Budget
 	limits             [3]string // start, idle and total, as they were typed
+	sandbox            bool
+	sandboxSaid        bool     // --sandbox was typed, perhaps as --sandbox=false
+	hosts              []string // --allow-host
+	worktree           bool
 }
 
 // New is the command `run` and what is below it.
@@ -55,7 +61,7 @@ func New(a *command.App) *command.Command {
 			"docs\n  signalbox run amp --json -- list the TODOs",
 		Args: command.AnyArguments(),
 	})
-	c.AddCommand(newTranslate(a), newLs(a), newShow(a), newCancel(a), newSchedule(a), newSupervise(a), newPermit(a))
+	c.AddCommand(newTranslate(a), newLs(a), newShow(a), newCancel(a), newSchedule(a), newSupervise(a), newPermit(a), newInside())
 	var f flags
 	config := command.AddConfigFlags(c)
 	c.Flags().StringVar(&f.resume, "resume", "", "the session to resume: its id, or any text that contains a resume line")
@@ -69,6 +75,12 @@ func New(a *command.App) *command.Command {
 	c.Flags().BoolVar(&f.supervised, "supervised", false, "the same as --mode supervised")
 	c.Flags().BoolVar(&f.offline, "offline", false,
 		"with --mode supervised: go on with what rules with on_unreachable allow while the server cannot be reached")
+	c.Flags().BoolVar(&f.sandbox, "sandbox", false, "run the agent in a sandbox: it may change its folder, sees nothing of yours, and "+
+		"reaches the server, its provider and --allow-host (default: that of the session, or runs.ENGINE.sandbox)")
+	c.Flags().StringArrayVar(&f.hosts, "allow-host", nil,
+		"with --sandbox: a host that the agent may call, such as registry.npmjs.org or 127.0.0.1:4000; may be repeated")
+	c.Flags().BoolVar(&f.worktree, "worktree", false, "give the agent a git worktree of its own, on the branch signalbox/RUN_ID, and show "+
+		"what it has changed; changes without a commit are not in it")
 	c.Flags().BoolVar(&f.unrecorded, "no-record", false, "do not record the run")
 	c.Flags().Float64Var(&f.budget.USD, "budget-usd", 0, "stop the run after this many dollars")
 	c.Flags().Int64Var(&f.budget.Tokens, "budget-tokens", 0, "stop the run after this many tokens")
@@ -86,7 +98,8 @@ func New(a *command.App) *command.Command {
 		if err != nil {
 			return err
 		}
-		r, err := prepare(a, args, f, loaded)
+		f.sandboxSaid = c.Flags().Changed("sandbox")
+		r, err := prepare(c.Context(), a, args, f, loaded)
 		if err != nil {
 			return err
 		}
@@ -97,7 +110,7 @@ func New(a *command.App) *command.Command {
 
 // prepare checks what was typed and makes the runner. It starts nothing and calls
 // nobody, so a mistake costs nothing.
-func prepare(a *command.App, args []string, f flags, config *server.Config) (*runner, error) {
+func prepare(ctx context.Context, a *command.App, args []string, f flags, config *server.Config) (*runner, error) {
 	e, err := engine.Find(args[0])
 	if err != nil {
 		return nil, command.Usage("%s", fault.From(err).Message)
@@ -127,7 +140,15 @@ func prepare(a *command.App, args []string, f flags, config *server.Config) (*ru
 		}
 	}
 	mode := e.ModeOf(asked, config.Runs.Engines[e.Name])
-	if err := e.May(mode, true); err != nil {
+	b := boxing{hosts: f.hosts, hidden: hidden(a, config)}
+	if f.sandboxSaid || config.Runs.Engines[e.Name].Sandbox {
+		on := f.sandbox || !f.sandboxSaid
+		b.asked = &on
+	}
+	if err := b.check(ctx); err != nil {
+		return nil, err
+	}
+	if err := e.May(mode, b.boxed); err != nil {
 		return nil, err
 	}
 	f.supervised = mode == engine.Supervised
@@ -165,6 +186,14 @@ func prepare(a *command.App, args []string, f flags, config *server.Config) (*ru
 			return nil, command.Usage("%s", fault.From(err).Message)
 		}
 	}
+	if f.worktree {
+		if f.resume != "" || f.latest {
+			return nil, command.Usage("A session goes on in the folder in which it began: name that with --cwd, without --worktree.")
+		}
+		if err := worktree.Check(ctx, dir); err != nil {
+			return nil, err
+		}
+	}
 	limits := processLimits(config.Runs.Limits(e.Name))
 	for i, of := range []*time.Duration{&limits.Start, &limits.Idle, &limits.Total} {
 		name := []string{"start", "idle", "total"}[i]
@@ -176,7 +205,7 @@ func prepare(a *command.App, args []string, f flags, config *server.Config) (*ru
 		}
 	}
 	return &runner{
-		App: a, record: !f.unrecorded, budget: f.budget, offline: f.offline, most: config.Runs.Budget,
+		boxing: b, planting: planting{wanted: f.worktree}, App: a, record: !f.unrecorded, budget: f.budget, offline: f.offline, most: config.Runs.Budget,
 		named: mode == engine.Read || asked != "" || config.Runs.Engines[e.Name].Permissions != "",
 		user:  cmp.Or(f.user, os.Getenv(process.UserVariable)), local: localAgent(config),
 		spec: process.Spec{Engine: e, Job: job, Limits: limits},

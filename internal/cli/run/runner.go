@@ -25,6 +25,8 @@ import (
 // uses it once.
 type runner struct {
 	*command.App
+	boxing
+	planting
 	spec   process.Spec
 	budget run.Budget
 	most   run.Budget // what the configuration allows a run, as far as it is known here
@@ -56,12 +58,17 @@ func (r *runner) run(ctx context.Context) error {
 		return err
 	}
 	j := r.spec.Job
-	r.Err.Print("%s · mode %s: %s", r.spec.Engine.Name, j.Mode, j.Mode.Meaning())
+	said := ""
+	if r.boxed {
+		said = " · in a sandbox"
+	}
+	r.Err.Print("%s%s · mode %s: %s", r.spec.Engine.Name, said, j.Mode, j.Mode.Meaning())
 	v := newView(r.App, r.spec)
 	v.recorded = r.opened.ID
 	r.awaited, r.trouble = v.await, v.troubled
 	last, err := r.execute(ctx, v.event, 30*time.Second)
 	v.end(last)
+	r.showTree()
 	switch {
 	case err != nil:
 		return err
@@ -97,11 +104,11 @@ func (r *runner) open(ctx context.Context) error {
 			Budget: r.budget, Mode: j.Mode, Host: host, Recorded: true, Limits: run.Limits{
 				Start: r.spec.Limits.Start.Seconds(), Idle: r.spec.Limits.Idle.Seconds(), Total: r.spec.Limits.Total.Seconds(),
 			},
-			User: r.user, Agent: r.hooksAgent(bounded, cl), Delegation: os.Getenv(process.DelegationVariable),
+			Sandbox: r.asked, Hosts: r.hosts, Worktree: r.wanted, User: r.user, Agent: r.hooksAgent(bounded, cl), Delegation: os.Getenv(process.DelegationVariable),
 		}))
 	}
 	if err == nil {
-		r.spec.ID, r.budget = r.opened.ID, r.opened.Budget
+		r.spec.ID, r.budget, r.boxed = r.opened.ID, r.opened.Budget, r.opened.Sandbox
 		return nil
 	}
 	// The server is there and refuses. To run all the same would go behind its back.
@@ -162,6 +169,11 @@ func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usa
 ) (last engine.Event, err error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
+	uproot, err := r.plant(ctx)
+	if err != nil {
+		return last, err
+	}
+	defer uproot()
 	unguard, err := r.guard(ctx)
 	if err != nil {
 		return last, err
@@ -178,6 +190,11 @@ func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usa
 		return last, err
 	}
 	defer unmeter()
+	unbox, err := r.enter(ctx)
+	if err != nil {
+		return last, err
+	}
+	defer unbox()
 	// Claude Code can stop by itself at a cost, which is sooner than we can after an event.
 	r.spec.Job.MaxUSD = r.budget.USD
 	locks := process.UserLocks()
@@ -188,6 +205,12 @@ func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usa
 		r.spec.Asking = r.desk.Asking
 	}
 	emit := func(e engine.Event, u engine.Usage) {
+		if changed, ok := r.grown(e); ok { // before the last event
+			if recorder != nil {
+				recorder.Event(changed, u)
+			}
+			show(changed, u)
+		}
 		e = r.checkAsked(e)
 		if recorder != nil {
 			recorder.Event(e, u)

@@ -19,6 +19,8 @@ type Settings struct {
 	AllowAll    bool // every tool call is allowed without asking
 	StreamInput bool
 	Env         []string // names of variables that a run of a server gets beside those that it needs
+	Sandbox     bool     // its runs are in a sandbox
+	Hosts       []string // what they may call from there beside the hosts of its provider
 	// How long it may take until it says something, be silent, and take in all; nil is what all engines have.
 	StartTimeout, IdleTimeout, TotalTimeout *time.Duration
 }
@@ -67,9 +69,9 @@ type Engine struct {
 	costs    bool     // it says what each call costs, or stops by itself at a cost
 	late     string   // why a budget cannot be kept by what it writes, "" if it can
 	permit   func(Permit) (Permission, error)
-	cannot   func(Mode) string         // why the CLI cannot be held to a mode here, nil for never
-	ownModes bool                      // its setting mode is a word about permissions
-	line     func(token string) string // the resume line
+	cannot   func(m Mode, sandboxed bool) string // why the CLI cannot be held to a mode here, nil for never
+	ownModes bool                                // its setting mode is a word about permissions
+	line     func(token string) string           // the resume line
 	// whole is the whole id of a session that was given by its beginning, nil where ids are always whole.
 	whole   func(Job) (string, error)
 	pattern *regexp.Regexp

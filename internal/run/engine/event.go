@@ -48,6 +48,10 @@ type Resume struct {
 // Thread is the key under which runs of one session take turns (RUN-27).
 func (r Resume) Thread() string { return r.Engine + ":" + r.Value }
 
+// WorktreeAction is the id of the action that says what was changed in the worktree of a run. Its detail has worktree,
+// branch, base, and, if something was changed, stat, diff and cut.
+const WorktreeAction = "signalbox.worktree"
+
 // Action is something that the agent does. It begins, may be updated, and is done; each
 // is an event with the same id, and the newest counts (RUN-6). An action may stay open
 // for ever: not every CLI says that a tool has ended.

@@ -95,9 +95,9 @@ func claudePermit(p Permit) (Permission, error) {
 }
 
 // claudeCannot: Claude Code refuses its flag for that to root.
-func claudeCannot(m Mode) string {
-	if m == Full && os.Geteuid() == 0 && os.Getenv("IS_SANDBOX") == "" {
-		return "Claude Code does not let root do everything. Run it as another user, or in a sandbox that sets IS_SANDBOX=1"
+func claudeCannot(m Mode, sandboxed bool) string {
+	if m == Full && !sandboxed && os.Geteuid() == 0 && os.Getenv("IS_SANDBOX") == "" {
+		return "Claude Code does not let root do everything. Run it with --sandbox, as another user, or in a sandbox of yours that sets IS_SANDBOX=1"
 	}
 	return ""
 }
@@ -106,19 +106,20 @@ func claudeCannot(m Mode) string {
 // hooks are asked instead, and none but ours: those of the folder have been reviewed by nobody, so the folder and all
 // above it are not trusted. Tried with 0.166.0.
 func codexPermit(p Permit) (Permission, error) {
-	var set []string
-	switch p.Mode {
-	case Read:
+	set := []string{"--dangerously-bypass-approvals-and-sandbox"}
+	switch {
+	case p.Sandboxed && (p.Mode == Read || p.Mode == Edit): // ours does it, and holds no second one
+	case p.Mode == Read:
 		set = []string{"--sandbox", "read-only"}
-	case Edit:
+	case p.Mode == Edit:
 		set = []string{"--sandbox", "workspace-write"}
 		for _, one := range []string{
 			"network_access=false", "writable_roots=[]", "exclude_slash_tmp=true", "exclude_tmpdir_env_var=true",
 		} {
 			set = append(set, "-c", "sandbox_workspace_write."+one)
 		}
-	case Full:
-		return Permission{Args: []string{"--dangerously-bypass-approvals-and-sandbox"}}, nil
+	case p.Mode == Full:
+		return Permission{Args: set}, nil
 	default:
 		var folders []string
 		for at := p.Job.Dir; ; at = filepath.Dir(at) {
@@ -191,7 +192,7 @@ func geminiPermit(p Permit) (Permission, error) {
 }
 
 // geminiCannot: settings and policies of an administrator come before ours, and would be left out by them.
-func geminiCannot(m Mode) string {
+func geminiCannot(m Mode, _ bool) string {
 	const settings, policies = "/etc/gemini-cli/settings.json", "/etc/gemini-cli/policies/*.toml"
 	if found, _ := filepath.Glob(policies); len(found) > 0 && (m == Read || m == Edit) {
 		return "this machine has policies for gemini of its own (" + policies + "), which would stand in place of those of the mode"
@@ -245,7 +246,7 @@ func opencodeRules(m Mode) wire.Raw {
 }
 
 // opencodeCannot: the variable can hold one configuration.
-func opencodeCannot(m Mode) string {
+func opencodeCannot(m Mode, _ bool) string {
 	if m != Full && os.Getenv("OPENCODE_CONFIG_CONTENT") != "" {
 		return "OPENCODE_CONFIG_CONTENT has a configuration already; put that into a file and its name into OPENCODE_CONFIG"
 	}

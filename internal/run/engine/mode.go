@@ -62,11 +62,10 @@ func (e *Engine) ModeOf(asked Mode, s Settings) Mode {
 	return DefaultMode
 }
 
-// May is why runs of the engine cannot have a mode, nil if they can. here says that the CLI is to run on this machine,
-// as this user.
-func (e *Engine) May(m Mode, here bool) error {
-	if here && e.cannot != nil {
-		if why := e.cannot(m); why != "" {
+// May is why runs of the engine cannot have a mode on this machine, as this user, nil if they can.
+func (e *Engine) May(m Mode, sandboxed bool) error {
+	if e.cannot != nil {
+		if why := e.cannot(m, sandboxed); why != "" {
 			return fault.New(fault.InvalidRequest, "%s cannot run in the mode %s here: %s.", e.Name, m, why).About("mode")
 		}
 	}
@@ -80,6 +79,8 @@ type Permit struct {
 	Dir     string   // a folder of this run alone, for what the CLI is to read
 	Program string   // Signalbox
 	Reach   []string // how its hooks reach the process that watches the run
+	// Sandboxed says that the CLI works in a sandbox of ours.
+	Sandboxed bool
 }
 
 // Permission is what holds a CLI to a mode.
@@ -90,7 +91,7 @@ type Permission struct {
 
 // Permit makes what holds the CLI to a mode. Nothing in the person's own settings changes.
 func (e *Engine) Permit(p Permit) (Permission, error) {
-	if err := e.May(p.Mode, true); err != nil {
+	if err := e.May(p.Mode, p.Sandboxed); err != nil {
 		return Permission{}, err
 	}
 	return e.permit(p)

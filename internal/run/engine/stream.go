@@ -131,6 +131,13 @@ func (s *Stream) endStall() {
 	}
 }
 
+// Warn shows people something that the run itself does not say, such as what its sandbox has refused.
+func (s *Stream) Warn(text string) {
+	if !s.completed {
+		s.emitWarning(text)
+	}
+}
+
 // IsStall reports whether an event says that the CLI has been silent for long.
 func (e Event) IsStall() bool {
 	return e.Action != nil && e.Phase == Begun && strings.HasPrefix(e.Action.ID, stallID)

@@ -21,6 +21,7 @@ type child struct {
 	stderr     *os.File
 	stdin      *os.File
 	gone       chan struct{} // closed when it has been waited for
+	wrapped    bool          // the process is the wall around the CLI, and not the CLI
 	stderrDone chan struct{}
 }
 
@@ -41,6 +42,10 @@ func (r *run) start() (*child, error) {
 		cmd.Env = append(cmd.Env, "PWD="+r.Job.Dir)
 	}
 	c := &child{cmd: cmd, id: r.ID, gone: make(chan struct{}), stderrDone: make(chan struct{})}
+	if r.Wrap != nil {
+		c.wrapped = true
+		r.Wrap(cmd, func(text string) { r.later(func() { r.stream.Warn(text) }) })
+	}
 	var theirs []*os.File
 	defer func() { closeAll(theirs) }()
 	pipe := func() (read, write *os.File) {
@@ -155,8 +160,19 @@ func (c *child) wait(d time.Duration) bool {
 	}
 }
 
-// signal sends a signal to the whole process group.
-func (c *child) signal(s syscall.Signal) { _ = syscall.Kill(-c.cmd.Process.Pid, s) }
+// signal sends a signal to the whole process group. With a sandbox gone, all that is in it is killed at once, so those in
+// it are asked to leave.
+func (c *child) signal(s syscall.Signal) {
+	if !c.wrapped || s != syscall.SIGTERM {
+		_ = syscall.Kill(-c.cmd.Process.Pid, s)
+		return
+	}
+	for _, pid := range c.survivors() {
+		if pid != c.cmd.Process.Pid {
+			_ = syscall.Kill(pid, s)
+		}
+	}
+}
 
 // sweep ends what the process has left behind, in its group or anywhere else with the
 // run's mark in its environment (RUN-22). We are the parent of orphans, so the dead are

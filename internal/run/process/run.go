@@ -46,6 +46,8 @@ type Spec struct {
 	// Stop is asked after each line why the run must not go on, the zero value if it may; nil lets it
 	// go on. Budgets are checked here, while the CLI is still running.
 	Stop func(engine.Usage) StoppedError
+	// Wrap puts the command into a sandbox, and keeps warn for what is refused there; nil is none.
+	Wrap func(cmd *exec.Cmd, warn func(text string))
 	// Asking reports whether somebody is asked about what the CLI is about to do; nil is nobody. That time does not count
 	// for Idle and Total.
 	Asking func() bool
@@ -95,6 +97,7 @@ type run struct {
 	warnings    sync.WaitGroup
 
 	mu     sync.Mutex
+	over   bool         // nothing more is warned of
 	last   engine.Event // the last thing that it did
 	lastAt time.Time
 	stderr []string
@@ -189,6 +192,9 @@ func (r *run) execute() (engine.Exit, error) {
 	why := r.watch(c, read)
 	code := c.end(why != nil, r.grace(why))
 	r.drain(c, read)
+	r.mu.Lock()
+	r.over = true
+	r.mu.Unlock()
 	r.warnings.Wait()
 	// Finish may emit started now. The process is gone, so its session needs no lock.
 	r.locked = true

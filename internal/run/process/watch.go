@@ -99,12 +99,24 @@ func (r *run) setting(name string) string {
 // warn shows that the CLI is silent, unless it has said something meanwhile. Whoever records events may hold us up, and
 // must not hold up watch.
 func (r *run) warn(lines int64, text string) {
-	r.warnings.Go(func() {
-		r.translating.Lock()
-		defer r.translating.Unlock()
+	r.later(func() {
 		if int64(r.stream.Heard()) == lines {
 			r.stream.Stall(text)
 		}
+	})
+}
+
+// later does something with the stream beside whoever reads it, unless the run is over.
+func (r *run) later(do func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return
+	}
+	r.warnings.Go(func() {
+		r.translating.Lock()
+		defer r.translating.Unlock()
+		do()
 	})
 }
 
