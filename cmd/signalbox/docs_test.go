@@ -352,15 +352,28 @@ func TestTheBashClientsWorkWithBothDefaults(t *testing.T) {
 			step(`as emil amp-reply.sh msg_… "Back."`, "Message sent")
 			step("as dora amp-fetch.sh; as dora amp-inbox.sh", "Re: Hi")
 			step("as dora amp-delete.sh msg_… --force", "Message deleted")
-			// With our client, in both directions.
+			// With our client, in both directions, whoever begins.
 			step(`as dora amp-send.sh bob "Yo" "To ours."`, "Message sent")
 			step("signalbox mail --dir bob fetch", "Yo", "verified")
 			step(`signalbox mail --dir bob reply msg_… "From ours." --attach invoice.csv`, "queued")
 			step("as dora amp-fetch.sh; as dora amp-inbox.sh", "Re: Yo")
-			step("as dora amp-read.sh msg_…", "From ours.")
+			step("as dora amp-read.sh msg_… --json", "From ours.", "bob@default.aimaestro.local", `"trust": "verified"`)
 			step("as dora amp-download.sh msg_… --all", "1 downloaded, 0 failed")
 			step(`as dora amp-reply.sh msg_… "Done."`, "Message sent")
-			// New keys, as the page says.
+			step(`signalbox mail --dir bob send emil "Begun" "By ours."`, "queued")
+			step("as emil amp-fetch.sh; as emil amp-inbox.sh", "Begun")
+			step("as emil amp-read.sh msg_… --json", "By ours.", `"trust": "verified"`)
+			step(`as emil amp-reply.sh msg_… "Answered."`, "Message sent")
+			step("signalbox mail --dir bob fetch; signalbox mail --dir bob read msg_…", "Answered.")
+			// In a folder of theirs, our client verifies what was signed.
+			step(`signalbox mail --dir bob send emil "Signed" "In our words."`, "queued")
+			step("as emil signalbox mail --agent emil fetch", "Signed", "verified")
+			// New keys, as the page says. Generation B has a command of its own.
+			if strings.Contains(string(testbed.Read(t, filepath.Join(folder, "amp-init.sh"))), "rotate-keys") {
+				step("as dora amp-init.sh --name dora --force", "Keys rotated")
+				step(`as dora amp-send.sh bob "Turned" "With keys of my own."`, "Message sent")
+				step("signalbox mail --dir bob fetch; signalbox mail --dir bob read msg_…", "With keys of my own.", "verified")
+			}
 			step("as dora signalbox mail --agent dora rotate", "SHA256:")
 			step(`as dora amp-send.sh emil "New" "With the new key."`, "Message sent")
 			step("as emil amp-fetch.sh", "1 new message")

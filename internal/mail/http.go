@@ -201,6 +201,12 @@ func (m *Mail) getPending(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if domain := amp.SpokenDomain(r.RequestURI); domain != "" { // the path before it was made ours
+		for i := range page.Messages {
+			e := &page.Messages[i].Envelope
+			e.From = m.Domains.Spelled(e.From, domain)
+		}
+	}
 	body, err := page.JSON()
 	if err != nil {
 		return err
