@@ -35,17 +35,30 @@ func TestAFileOfAnotherHostIsFetchedThroughOnesOwn(t *testing.T) {
 			t.Fatal(res, err)
 		}
 		_ = res.Body.Close()
-		a.Want(200, ann.APIKey, "POST /v1/attachments/"+at.ID+"/confirm", "", nil)
+		var file struct{ URL string }
+		a.Want(200, ann.APIKey, "POST /v1/attachments/"+at.ID+"/confirm", "", &file)
 		var sent mail.Answer
 		a.Want(200, ann.APIKey, "POST /v1/route", fmt.Sprintf(`{"to":%q,"subject":"s","payload":{"type":"request",`+
 			`"message":"m","attachments":[{"id":%q,"filename":"a.csv","content_type":"text/csv","size":%d,"digest":%q,`+
-			`"scan_status":"clean"}]}}`, ben.Address, at.ID, len(text), digest), &sent)
+			`"url":%q,"scan_status":"clean"}]}}`, ben.Address, at.ID, len(text), digest, file.URL), &sent)
 		path := "GET /v1/attachments/" + at.ID + "/download"
 		if sent.Status != mail.Delivered {
 			t.Fatalf("%+v", sent)
 		}
 		if status, got := b.Call(ben.APIKey, path, "", nil); status != 200 || got != text {
 			t.Errorf("its recipient: %d %s", status, got)
+		}
+		// As it was signed, the message names the sender's host. A client that leaves the verifying to us is not sent there.
+		for where, has := range map[string]bool{"/v1": true, "/api/v1/as/aimaestro.local": false} {
+			_, page := b.Call(ben.APIKey, "GET "+where+"/messages/pending", "", nil)
+			if strings.Contains(page, `"from":"ann@acme.aimaestro.local"`) == has {
+				t.Errorf("%s: another sender: %s", where, page)
+			}
+			_, page, _ = strings.Cut(page, `"payload"`)
+			page, _, _ = strings.Cut(page, `"sender_public_key"`)
+			if file.URL == "" || strings.Contains(page, file.URL) != has || !strings.Contains(page, digest) {
+				t.Errorf("%s, with %q: %s", where, file.URL, page)
+			}
 		}
 		if status, got := b.Call(eve.APIKey, path, "", nil); status != 404 {
 			t.Errorf("another agent: %d %s", status, got)
