@@ -11,13 +11,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"signalbox/internal/address"
 	"signalbox/internal/blob"
 	"signalbox/internal/blob/blobtest"
 	"signalbox/internal/mail/amp"
@@ -152,6 +155,87 @@ func TestMailBetweenServers(t *testing.T) {
 	}
 }
 
+// TestTwoProvidersSurviveKills: whichever of two federated servers is killed, each message arrives, once. Meanwhile doctor
+// and the page of deliveries say who is away, what waits and why.
+func TestTwoProvidersSurviveKills(t *testing.T) {
+	t.Parallel()
+	domains := []string{"first.test", "second.test"}
+	at, dirs := []string{testbed.FreeAddress(t), testbed.FreeAddress(t)}, []string{t.TempDir(), t.TempDir()}
+	servers := make([]*process, 2)
+	begin := func(i int) {
+		servers[i] = upWith(t, dirs[i], at[i], fmt.Sprintf("provider: %s, federation: allowlist, peers: [%s=http://%s]",
+			domains[i], domains[1-i], at[1-i]))
+	}
+	begin(0)
+	begin(1)
+	alice, bob := newMailer(t, servers[0], "alice", ""), newMailer(t, servers[1], "bob", "")
+	const own, theirs = "alice@default.first.test", "bob@default.second.test"
+	alice.exchanges(t, bob, own, theirs, "federation")
+
+	servers[1].kill()
+	if out := alice.sends(t, theirs, "while you are down"); !strings.Contains(out, "queued") {
+		t.Errorf("%s", out)
+	}
+	servers[0].showsLink(t, "provider", "second.test", at[1])
+	servers[0].kill() // with the message in its queue
+	begin(1)
+	begin(0)
+	bob.receives(t, "while you are down", own)
+
+	// In the midst of deliveries: each server is killed while it is sent to.
+	for i, way := range []struct {
+		from, with *mailer
+		to         string
+		had        int // letters
+	}{{bob, alice, own, 1}, {alice, bob, theirs, 2}} {
+		const each = 4
+		var sender sync.WaitGroup
+		sender.Go(func() {
+			for n := range each {
+				code, out := run(t, way.from.p.dir, "mail", "--dir", way.from.dir, "send", way.to, "Hello", fmt.Sprint("number ", n))
+				if code != 0 {
+					t.Errorf("%s", out)
+				}
+			}
+		})
+		servers[i].kill()
+		begin(i)
+		sender.Wait()
+		testbed.Until(t, "all letters to "+way.to, func() bool {
+			way.with.mail("fetch", "--wait", "5s")
+			return len(way.with.letters(t)) >= way.had+each
+		})
+		if got := len(way.with.letters(t)); got != way.had+each {
+			t.Errorf("%s got %d messages, and was sent %d", way.to, got, way.had+each)
+		}
+	}
+	for _, dir := range dirs {
+		if out := mustRun(t, dir, "ledger", "rebuild", "--check"); !strings.Contains(out, " 0 differences") {
+			t.Errorf("rebuild --check: %s", out)
+		}
+	}
+}
+
+// showsLink looks at what doctor and the dashboard say of another server that is away, and for which a message waits.
+func (p *process) showsLink(t *testing.T, kind, name, at string) {
+	t.Helper()
+	code, out := run(t, p.dir, "doctor")
+	line := regexp.MustCompile(`(?m)^.*` + kind + " " + regexp.QuoteMeta(name) + `.*$`).FindString(out)
+	for _, want := range []string{"BAD", "http://" + at, "1 waiting", "the last call failed: ", "refuses"} {
+		if code == 0 || !strings.Contains(line, want) {
+			t.Errorf("doctor, exit code %d, does not say %q of %s %s: %q\n%s", code, want, kind, name, line, out)
+		}
+	}
+	_, page := p.signIn(t).open(p.url + address.Deliveries.At())
+	_, row, _ := strings.Cut(page, `<tr data-key="`+kind+" "+name+`">`)
+	row, _, _ = strings.Cut(row, "</tr>")
+	for _, want := range []string{name, kind + " at http://" + at, `<td class="num">1<br>`, "refuses"} {
+		if !strings.Contains(row, want) {
+			t.Errorf("the page of deliveries does not say %q of %s %s: %s", want, kind, name, row)
+		}
+	}
+}
+
 // exchanges sends a message and gets an answer; way is how the first one goes.
 func (m *mailer) exchanges(t *testing.T, with *mailer, own, theirs, way string) {
 	t.Helper()
@@ -253,6 +337,7 @@ func TestAMeshOfThreeHostsSurvivesKills(t *testing.T) {
 	if out := carol.sends(t, "bob@default.signalbox.local", "while you are down"); !strings.Contains(out, "queued") {
 		t.Errorf("%s", out)
 	}
+	hosts[2].showsLink(t, "host", "host-b", at[1])
 	hosts[2].kill() // with the message in its queue
 	begin(2)
 	begin(1)

@@ -132,6 +132,17 @@ func (r *runner) leave(ctx context.Context) error {
 	return err
 }
 
+// succeed frees the lanes of all runners that there were before, such as of this server before it was killed.
+func (r *runner) succeed(ctx context.Context) error {
+	ctx, cancel := booking(ctx)
+	defer cancel()
+	return r.db.Bookkeep(ctx, "delivery_lock", func(tx *store.Tx) error {
+		tx.Exec("UPDATE delivery_claim SET holder = '' WHERE holder <> ''")
+		tx.Exec("DELETE FROM delivery_runner")
+		return nil
+	})
+}
+
 // forget removes a runner and its claims, if the condition about its row holds.
 func (r *runner) forget(ctx context.Context, holder, condition string, args []any) error {
 	return r.db.Bookkeep(ctx, "delivery_lock", func(tx *store.Tx) error {

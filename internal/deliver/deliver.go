@@ -22,6 +22,8 @@ type Options struct {
 	// Own are further ones, which a request may not name that came from another machine against what the
 	// configuration says.
 	Own []string
+	// Alone means that no other process uses the database: runners that are known to it are dead.
+	Alone bool
 	// Senders are the senders beside the built-in one for webhooks, by kind.
 	Senders map[string]Sender
 	Now     func() time.Time
@@ -47,6 +49,7 @@ type Outbox struct {
 	ledger  *ledger.Ledger
 	key     []byte
 	guard   *guard
+	alone   bool
 	webhook *webhook
 	senders map[string]Sender
 	now     func() time.Time
@@ -82,7 +85,7 @@ func New(o Options) (*Outbox, error) {
 	setDefaults(&o)
 	g := &guard{allow: allow, named: named, resolver: o.Resolver}
 	b := &Outbox{
-		db: o.DB, ledger: o.Ledger, key: o.Key, guard: g, webhook: newWebhook(g, o.Key, o.Slots, o.Now),
+		db: o.DB, ledger: o.Ledger, key: o.Key, guard: g, alone: o.Alone, webhook: newWebhook(g, o.Key, o.Slots, o.Now),
 		senders: map[string]Sender{}, now: o.Now, log: o.Log,
 		timeout: o.Timeout, lease: o.Lease, poll: o.Poll, grace: o.Grace, slots: o.Slots, pauses: o.Pauses,
 		wake: make(chan struct{}, 1), reading: make(chan struct{}, readers),

@@ -51,6 +51,25 @@ func TestARunnerThatStopsLeavesItsLanesToOthersAtOnce(t *testing.T) {
 	})
 }
 
+// TestARunnerThatIsAloneGoesOnAtOnce: a server that was killed and starts again does not wait for a lease of its own.
+func TestARunnerThatIsAloneGoesOnAtOnce(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, address string) {
+		reached, answering := make(chan struct{}, 1), atomic.Bool{}
+		hanging := newReceiver(t, func(_ http.ResponseWriter, req *http.Request, _ call) {
+			if !answering.Load() {
+				reached <- struct{}{}
+				<-req.Context().Done()
+			}
+		})
+		n := start(t, address, longLease, func(o *deliver.Options) { o.Timeout = time.Minute })
+		id := n.queue(t, hook(hanging.URL))[0]
+		testbed.Receive(t, "the first try", reached)
+		n.kill()
+		answering.Store(true)
+		start(t, address, longLease, func(o *deliver.Options) { o.Alone = true }).becomes(t, id, deliver.Delivered)
+	})
+}
+
 func TestARunnerThatIsStoppedWhileItClaimsHoldsNothing(t *testing.T) {
 	address := storetest.Postgres(t)
 	watcher := storetest.Open(t, address, ledger.Migrations, deliver.Migrations)

@@ -66,6 +66,12 @@ func (o *Outbox) Run(ctx context.Context) error {
 		done: make(chan *lane, o.slots), outcomes: make(chan *outcome, o.slots),
 	}
 	defer o.webhook.close()
+	if o.alone {
+		if err := r.succeed(ctx); err != nil {
+			o.log.Warn("cannot take over the deliveries of the process before; it is done when their lease is over",
+				"error", err.Error())
+		}
+	}
 	recorded := make(chan struct{})
 	go func() { defer close(recorded); r.recordLoop() }()
 	for ctx.Err() == nil {

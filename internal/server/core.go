@@ -179,7 +179,8 @@ func (c *core) open(ctx context.Context, config *Config, more []protocol.Protoco
 	c.passkeys = passkey.New(c.DB, c.Ledger, c.BaseURL)
 	if c.Outbox, err = deliver.New(deliver.Options{
 		DB: c.DB, Ledger: c.Ledger, Key: c.Key, Allow: config.Allow, Own: config.ownTargets(),
-		Log: c.Log,
+		Alone: config.DB.Reveal() == "", // the database is in the folder, which this process has locked
+		Log:   c.Log,
 	}); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"crypto/ed25519"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -21,53 +22,62 @@ import (
 	"signalbox/internal/testbed"
 )
 
-// mailers are agents that write to one another, each always the same message.
+// mailers are agents that write to one another, with everything on: each demands signatures of itself, and signs a nonce.
 type mailers struct {
 	url       string
 	keys      []string
-	bodies    [][]byte // the sender of each is that of the key with its number, modulo how many keys there are
 	addresses []string
-	public    []ed25519.PublicKey
+	private   []ed25519.PrivateKey
+	sent      int // letters that were made
 }
 
-// newMailers registers so many agents, without limits.
-func newMailers(b *testing.B, s *benchServer, n int) *mailers {
+// newMailers registers so many agents in a workspace of their own, without limits.
+func newMailers(b *testing.B, s *benchServer, n int, workspace string) *mailers {
 	b.Helper()
 	out := &mailers{url: s.url}
-	s.call(b, http.DefaultClient, http.MethodPost, "/ops/workspaces", s.token, `{"name":"acme"}`, nil)
-	var private []ed25519.PrivateKey
+	s.call(b, http.DefaultClient, http.MethodPost, "/ops/workspaces", s.token, fmt.Sprintf(`{"name":%q}`, workspace), nil)
 	for i := range n {
 		public, key, _ := ed25519.GenerateKey(nil)
-		body, _ := json.Marshal(map[string]string{
-			"name": fmt.Sprintf("agent-%d", i), "tenant": "acme",
-			"public_key": roster.EncodePublicKey(public), "key_algorithm": "Ed25519",
+		name := fmt.Sprintf("agent-%d", i)
+		body, _ := json.Marshal(map[string]any{
+			"name": name, "tenant": workspace, "public_key": roster.EncodePublicKey(public), "key_algorithm": "Ed25519",
+			"require_signature": true,
 		})
 		var r directory.Registered
 		s.call(b, http.DefaultClient, http.MethodPost, "/v1/register", s.token, string(body), &r)
-		out.public = append(out.public, public)
-		s.call(b, http.DefaultClient, http.MethodPatch, fmt.Sprintf("/ops/agents/agent-%d?workspace=acme", i), s.token,
+		s.call(b, http.DefaultClient, http.MethodPatch, "/ops/agents/"+name+"?workspace="+workspace, s.token,
 			`{"rate_limit":0}`, nil)
-		out.addresses, private, out.keys = append(out.addresses, r.Address), append(private, key), append(out.keys, r.APIKey)
-	}
-	payload := []byte(`{"message":"Please process the following task, and tell me when it is done.","type":"request"}`)
-	// Each writes to several in turn, since one sender may fill a part of a queue only.
-	for j := range n * min(8, n-1) {
-		from, to := j%n, out.addresses[(j%n+1+j/n)%n]
-		signature, err := amp.Signed{
-			From: []string{out.addresses[from]}, To: []string{to}, Subject: "Task request",
-			Priority: "normal", Payload: payload,
-		}.Sign(private[from])
-		if err != nil {
-			b.Fatal(err)
-		}
-		out.bodies = append(out.bodies,
-			fmt.Appendf(nil, `{"to":%q,"subject":"Task request","payload":%s,"signature":%q}`, to, payload, signature))
+		out.addresses, out.private, out.keys = append(out.addresses, r.Address), append(out.private, key), append(out.keys, r.APIKey)
 	}
 	return out
 }
 
-// perSecond sends so many messages over 16 connections.
-func (m *mailers) perSecond(b *testing.B, url string, n int64) float64 {
+// letter is a message, with the key of its sender.
+type letter struct{ key, body string }
+
+// letters are so many messages, each with a text and a nonce of its own. An agent writes to several in turn, since one
+// sender may fill a part of a queue only.
+func (m *mailers) letters(b *testing.B, n int) []letter {
+	b.Helper()
+	all := make([]letter, n)
+	for i := range all {
+		from, to := m.sent%len(m.keys), m.addresses[(m.sent%len(m.keys)+1+m.sent/len(m.keys)%8)%len(m.keys)]
+		m.sent++
+		payload := fmt.Appendf(nil, `{"message":"Please process the task %d, and tell me when it is done.","nonce":%q,"type":"request"}`,
+			m.sent, rand.Text())
+		signature, err := amp.Signed{
+			From: []string{m.addresses[from]}, To: []string{to}, Subject: "Task request", Priority: "normal", Payload: payload,
+		}.Sign(m.private[from])
+		if err != nil {
+			b.Fatal(err)
+		}
+		all[i] = letter{m.keys[from], fmt.Sprintf(`{"to":%q,"subject":"Task request","payload":%s,"signature":%q}`, to, payload, signature)}
+	}
+	return all
+}
+
+// perSecond sends letters over 16 connections.
+func perSecond(b *testing.B, url string, letters []letter) float64 {
 	b.Helper()
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16, MaxConnsPerHost: 16}}
 	defer client.CloseIdleConnections()
@@ -77,31 +87,31 @@ func (m *mailers) perSecond(b *testing.B, url string, n int64) float64 {
 	begun := time.Now()
 	for range 16 {
 		senders.Go(func() {
-			for i := next.Add(1); i <= n; i = next.Add(1) {
-				s.call(b, client, http.MethodPost, "", m.keys[int(i)%len(m.keys)], string(m.bodies[int(i)%len(m.bodies)]), nil)
+			for i := next.Add(1); i <= int64(len(letters)); i = next.Add(1) {
+				s.call(b, client, http.MethodPost, "", letters[i-1].key, letters[i-1].body, nil)
 			}
 		})
 	}
 	senders.Wait()
-	return float64(n) / time.Since(begun).Seconds()
+	return float64(len(letters)) / time.Since(begun).Seconds()
 }
 
-// paced sends messages at a rate for a while, whatever the answers take, and returns the 99th percentile of how long
-// after its time each was answered, in milliseconds.
-func (m *mailers) paced(b *testing.B, perSecond float64, during time.Duration) float64 {
+// paced sends letters at a rate, whatever the answers take, and returns the 99th percentile of how long after its time
+// each was answered, in milliseconds.
+func paced(b *testing.B, url string, letters []letter, perSecond float64) float64 {
 	b.Helper()
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}}
 	defer client.CloseIdleConnections()
-	s := &benchServer{url: m.url + "/v1/route"}
+	s := &benchServer{url: url}
 	pause := time.Duration(float64(time.Second) / perSecond)
-	took := make([]time.Duration, int(during/pause))
+	took := make([]time.Duration, len(letters))
 	var answered sync.WaitGroup
 	begun := time.Now()
-	for i := range took {
+	for i, one := range letters {
 		due := begun.Add(time.Duration(i) * pause)
 		time.Sleep(time.Until(due))
 		answered.Go(func() {
-			s.call(b, client, http.MethodPost, "", m.keys[i%len(m.keys)], string(m.bodies[i%len(m.bodies)]), nil)
+			s.call(b, client, http.MethodPost, "", one.key, one.body, nil)
 			took[i] = time.Since(due)
 		})
 	}
@@ -135,7 +145,7 @@ func (m *mailers) leastMail(b *testing.B, address string) http.Handler {
 		if _, _, ok := (amp.Signed{
 			From: []string{m.addresses[from]}, To: []string{draft.To}, Subject: draft.Subject, Priority: draft.Priority,
 			InReplyTo: draft.InReplyTo, Payload: draft.Payload, Signature: draft.Signature,
-		}).Verify(m.public[from]); !ok {
+		}).Verify(m.private[from].Public().(ed25519.PublicKey)); !ok {
 			http.Error(w, "the signature", http.StatusForbidden)
 			return
 		}
@@ -153,10 +163,10 @@ func (m *mailers) leastMail(b *testing.B, address string) http.Handler {
 	})
 }
 
-// BenchmarkMail compares signed messages among 40 agents, each verified, decided upon and
+// BenchmarkMail compares signed messages among 40 agents, each verified, decided upon, taken once and
 // durable, with a bare handler that only parses the same body and answers, and with the least
 // that is as durable (leastMail). 16 connections; the client is in the same process. The three take
-// turns. Then it sends at half of our rate.
+// turns. Then other agents send at half of our rate, five times for five seconds; the worst counts.
 func BenchmarkMail(b *testing.B) {
 	bare := testbed.ServeHTTP(b, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var v map[string]any
@@ -170,26 +180,32 @@ func BenchmarkMail(b *testing.B) {
 	}))
 	for name, address := range benchDatabases {
 		b.Run(name, func(b *testing.B) {
-			m := newMailers(b, startBench(b, address(b)), 40)
+			s := startBench(b, address(b))
+			m := newMailers(b, s, 40, "acme")
 			beside := address(b)
 			if name == "sqlite" {
 				beside = storetest.SQLite(b)
 			}
-			least := testbed.ServeHTTP(b, m.leastMail(b, beside))
+			least, route := testbed.ServeHTTP(b, m.leastMail(b, beside)), s.url+"/v1/route"
 			for b.Loop() {
-				var ours, theirs, leasts float64
+				var ours, theirs, leasts, p99 float64
 				const turns, each = 5, 3000 // queues take 1,000 of each agent
 				for range turns {
-					ours += m.perSecond(b, m.url+"/v1/route", each) / turns
-					leasts += m.perSecond(b, least, each) / turns
-					theirs += m.perSecond(b, bare, each) / turns
+					letters := m.letters(b, each)
+					ours += perSecond(b, route, letters) / turns
+					leasts += perSecond(b, least, letters) / turns
+					theirs += perSecond(b, bare, letters) / turns
+				}
+				for run := range 5 {
+					letters := newMailers(b, s, 40, fmt.Sprint("paced-", run)).letters(b, min(int(5*ours/2), 30_000))
+					p99 = max(p99, paced(b, route, letters, ours/2))
 				}
 				b.ReportMetric(ours, "ours/s")
 				b.ReportMetric(theirs, "bare/s")
 				b.ReportMetric(leasts, "least/s")
 				b.ReportMetric(ours/theirs, "ratio")
 				b.ReportMetric(ours/leasts, "of-least")
-				b.ReportMetric(m.paced(b, ours/2, min(5*time.Second, time.Duration(40_000/ours*float64(time.Second)))), "p99-ms")
+				b.ReportMetric(p99, "p99-ms")
 			}
 			b.ReportMetric(0, "ns/op")
 		})

@@ -121,6 +121,16 @@ func (d Domains) Home(a Address) Address {
 	return a
 }
 
+// Spelled is an address of ours in one of our other domains. Any other address, and any other domain, leaves it unchanged.
+func (d Domains) Spelled(address, domain string) string {
+	a, err := d.Parse(address)
+	if err != nil || !d.Ours(a.Provider) || !slices.Contains(d.Aliases, domain) {
+		return address
+	}
+	a.Provider = domain
+	return a.String()
+}
+
 // Spellings are the ways in which clients write an address of ours, as registered first: with and
 // without its scope, and with each domain that means us. A signature may cover any of them
 // (MSG-42).

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/mail/amp"
 	"signalbox/internal/mail/federation"
 	"signalbox/internal/roster"
 	"signalbox/internal/store"
@@ -66,6 +68,41 @@ func (t *Attachments) OfAnother(ctx context.Context, host string, payload []byte
 	err := t.core.DB.QueryRow(ctx, "SELECT (SELECT count(*) FROM mail_attachment WHERE id"+in+
 		") + (SELECT count(*) FROM mail_attachment_away WHERE host <> $1 AND id"+in+")", args, &n)
 	return n > 0, err
+}
+
+// Nearby is a payload without the URLs of files that are on other hosts, for clients that leave the verifying to us and
+// read nothing but the payload: without a URL they ask their own host (MSG-101). files are those of the payload, as their
+// recipient gets them, and ids those that this server has.
+func Nearby(payload wire.Raw, files []amp.Attachment, ids []string) (wire.Raw, error) {
+	away := func(f amp.Attachment) bool { return f.ScanStatus != amp.Unverified && !slices.Contains(ids, f.ID) }
+	if !slices.ContainsFunc(files, away) {
+		return payload, nil
+	}
+	all, err := wire.Members(payload)
+	if err != nil {
+		return nil, err
+	}
+	var items []wire.Raw
+	if err := wire.Unmarshal(all["attachments"], &items); err != nil {
+		return nil, err
+	}
+	for i := range min(len(items), len(files)) {
+		if !away(files[i]) {
+			continue
+		}
+		one, err := wire.Members(items[i])
+		if err != nil {
+			return nil, err
+		}
+		one["url"], one["download_url"] = wire.Raw("null"), wire.Raw("null")
+		if items[i], err = wire.Marshal(one); err != nil {
+			return nil, err
+		}
+	}
+	if all["attachments"], err = wire.Marshal(items); err != nil {
+		return nil, err
+	}
+	return wire.Marshal(all)
 }
 
 // Carried notes where the attachments of a message are. An apply function calls it.

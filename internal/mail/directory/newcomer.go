@@ -82,18 +82,20 @@ func parseRegistration(body []byte) (*newcomer, error) {
 	return n, f.Err
 }
 
-// firstDomain is the domain that the first generation of the bash clients writes in every address unless it is told
-// otherwise. It asks nobody for the domain, and looks for its registration under that name alone.
-const firstDomain = "aimaestro.local"
+// bashDomain is the domain that the bash clients write in every address unless they are told otherwise. They ask nobody for
+// it. Generation A looks for its registration under that name alone; generation B believes no mail from another domain than
+// that which its registration names.
+const bashDomain = "aimaestro.local"
 
-// spokenDomain is the domain that a registration has to be answered with (MSG-13, MSG-16). Generation A calls with curl, and
-// its registrations have exactly these four members; it finds the answer under firstDomain, whatever it is set to.
+// spokenDomain is the domain that a registration has to be answered with, "" for our own (MSG-113). The bash clients call
+// with curl, and their registrations have exactly these members.
 func (n *newcomer) spokenDomain(agent string, domains amp.Domains) string {
-	if !strings.HasPrefix(agent, "curl/") || !slices.Contains(domains.Aliases, firstDomain) ||
-		!n.Only("name", "tenant", "public_key", "key_algorithm") {
+	const a, b = "name tenant public_key key_algorithm", " agent_id"
+	if !strings.HasPrefix(agent, "curl/") || !slices.Contains(domains.Aliases, bashDomain) ||
+		!n.Only(strings.Fields(a)...) && !n.Only(strings.Fields(a+b)...) {
 		return ""
 	}
-	return firstDomain
+	return bashDomain
 }
 
 // isEd25519 reports whether an algorithm is the only one that we take, or is absent.

@@ -1,7 +1,6 @@
 package directory
 
 import (
-	"cmp"
 	"context"
 	"crypto/ed25519"
 	"errors"
@@ -40,7 +39,7 @@ type Registered struct {
 	again bool // the agent existed and got a further key
 }
 
-// ProviderInfo is where a client finds this provider. Name must be the domain of the addresses:
+// ProviderInfo is where a client finds this provider. Name must be the domain that the client writes in addresses:
 // generation A of the bash clients registers again on every send otherwise.
 type ProviderInfo struct {
 	Name     string `json:"name"`
@@ -100,7 +99,9 @@ func (d *Directory) Register(ctx context.Context, by roster.Identity, body []byt
 		out.WebhookSecret = d.generatedSecret(a.Workspace, a.ID, n.profile)
 	}
 	out.RequireSignature = d.Duties(a.ID).RequireSignature
-	out.Provider.Name = cmp.Or(spoken, out.Provider.Name)
+	if spoken != "" {
+		out.Provider.Name, out.Provider.Endpoint = spoken, amp.EndpointAs(d.core.BaseURL, spoken)
+	}
 	return out, nil
 }
 

@@ -15,9 +15,9 @@ import (
 	"signalbox/internal/store/storetest"
 )
 
-// TestAFileOfAnotherHostIsFetchedThroughOnesOwn: over a mesh whose hosts speak http, by the recipient and nobody else.
-// upload has an agent upload and confirm a file, and returns its id and what a message says about it beside that.
-func upload(a *mailtest.Agent, text string) (id, more string) {
+// upload has an agent upload and confirm a file, and returns its id, where it can be fetched, and what else a message says
+// about it.
+func upload(a *mailtest.Agent, text string) (id, address, more string) {
 	a.T.Helper()
 	sum := sha256.Sum256([]byte(text))
 	digest := "sha256:" + hex.EncodeToString(sum[:])
@@ -36,26 +36,40 @@ func upload(a *mailtest.Agent, text string) (id, more string) {
 		a.T.Fatal(res, err)
 	}
 	_ = res.Body.Close()
-	a.Want(200, a.APIKey, "POST /v1/attachments/"+at.ID+"/confirm", "", nil)
-	return at.ID, fmt.Sprintf(`,"content_type":"text/csv","digest":%q,"filename":"a.csv","scan_status":"clean","size":%d`, digest,
-		len(text))
+	var file struct{ URL string }
+	a.Want(200, a.APIKey, "POST /v1/attachments/"+at.ID+"/confirm", "", &file)
+	return at.ID, file.URL, fmt.Sprintf(`,"content_type":"text/csv","digest":%q,"filename":"a.csv","scan_status":"clean","size":%d`,
+		digest, len(text))
 }
 
+// TestAFileOfAnotherHostIsFetchedThroughOnesOwn: over a mesh whose hosts speak http, by the recipient and nobody else.
 func TestAFileOfAnotherHostIsFetchedThroughOnesOwn(t *testing.T) {
 	eachMesh(t, 2, func(t *testing.T, m *mailtest.Mesh) {
 		a, b := m.Start(0), m.Start(1)
 		ann, ben, eve := a.Register("ann", "acme"), b.Register("ben", "acme"), b.Register("eve", "acme")
 		const text = "4711,119.00"
-		id, more := upload(ann, text)
+		id, at, more := upload(ann, text)
 		var sent mail.Answer
 		a.Want(200, ann.APIKey, "POST /v1/route", fmt.Sprintf(`{"to":%q,"subject":"s","payload":{"type":"request",`+
-			`"message":"m","attachments":[{"id":%q%s}]}}`, ben.Address, id, more), &sent)
+			`"message":"m","attachments":[{"id":%q,"url":%q%s}]}}`, ben.Address, id, at, more), &sent)
 		path := "GET /v1/attachments/" + id + "/download"
 		if sent.Status != mail.Delivered {
 			t.Fatalf("%+v", sent)
 		}
 		if status, got := b.Call(ben.APIKey, path, "", nil); status != 200 || got != text {
 			t.Errorf("its recipient: %d %s", status, got)
+		}
+		// As it was signed, the message names the sender's host. A client that leaves the verifying to us is not sent there.
+		for where, has := range map[string]bool{"/v1": true, "/api/v1/as/aimaestro.local": false} {
+			_, page := b.Call(ben.APIKey, "GET "+where+"/messages/pending", "", nil)
+			if strings.Contains(page, `"from":"ann@acme.aimaestro.local"`) == has {
+				t.Errorf("%s: another sender: %s", where, page)
+			}
+			_, page, _ = strings.Cut(page, `"payload"`)
+			page, _, _ = strings.Cut(page, `"sender_public_key"`)
+			if at == "" || strings.Contains(page, at) != has || !strings.Contains(page, `"sha256:`) {
+				t.Errorf("%s, with %q: %s", where, at, page)
+			}
 		}
 		if status, got := b.Call(eve.APIKey, path, "", nil); status != 404 {
 			t.Errorf("another agent: %d %s", status, got)
@@ -97,7 +111,7 @@ func TestAHostCannotRedirectTheDownloadOfAnothersFile(t *testing.T) {
 	ann, ben := a.Register("ann", "acme"), b.Register("ben", "acme")
 	zoe, key := "zoe@acme.signalbox.local", newKey()
 	evil.claims(a, 0, zoe, key)
-	id, more := upload(ann, "4711,119.00")
+	id, _, more := upload(ann, "4711,119.00")
 	var sent mail.Answer
 	a.Want(200, ann.APIKey, "POST /v1/route", fmt.Sprintf(
 		`{"to":%q,"subject":"s","payload":{"type":"request","message":"m","attachments":[{"id":%q%s}]}}`, ben.Address, id, more),

@@ -116,9 +116,10 @@ func (b *Box) readRegistrations() error {
 	return nil
 }
 
-// apiBase adds /v1 to an address that lacks it: the bash clients store the host and add it later.
+// apiBase adds /v1 to an address that lacks it: the bash clients store the host and add it later. Theirs names their domain
+// (MSG-113), where mail comes in other words than those that were signed.
 func apiBase(url string) string {
-	url = strings.TrimSuffix(url, "/")
+	url = strings.TrimSuffix(strings.TrimSuffix(url, "/"), "/as/"+bashDomain)
 	if url != "" && !strings.HasSuffix(url, "/v1") {
 		url += "/v1"
 	}
