@@ -140,8 +140,8 @@ func (m *Mail) importDraft(ctx context.Context, o *amp.Draft, im provenance) (An
 }
 
 // received refuses a message of another server that was received before, and says if it is held: the other
-// server can stop sending it. MSG-81: ids of other servers are kept as they are, so a repetition has the same id. The index catches two
-// that arrive at the same moment.
+// server can stop sending it. MSG-81: ids of other servers are kept as they are, so a repetition has the same id. The
+// index catches two that arrive at the same moment.
 func (m *Mail) received(ctx context.Context, id string) error {
 	var status string
 	err := m.core.DB.QueryRow(ctx, "SELECT status FROM mail_message WHERE id = $1", []any{id}, &status)

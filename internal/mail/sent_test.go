@@ -123,7 +123,8 @@ func TestAKeyThatAnAgentDidNotComeToByItselfIsNotVerified(t *testing.T) {
 		}
 		wants := func(what string, want mail.Trust) {
 			t.Helper()
-			if alice.Send(bob.Address, what, "m"); last() != want {
+			alice.Send(bob.Address, what, "m")
+			if last() != want {
 				t.Errorf("%s: %s, want %s", what, last(), want)
 			}
 		}

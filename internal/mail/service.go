@@ -61,7 +61,7 @@ type Options struct {
 	QueueCap    int64         // messages in one agent's queue; 1000 when 0
 	AuthTime    time.Duration // from opening a socket to its auth frame; 10 s when 0
 	IdleTime    time.Duration // between two frames of a socket's client; 5 min when 0
-	WebhookWait time.Duration // how long a sender waits for a webhook or server that says nothing; 3 s when 0
+	WebhookWait time.Duration // how long a sender waits for a socket, webhook or server that says nothing; 3 s when 0
 }
 
 // Mail is the provider: it accepts messages, keeps them in queues and delivers them. Make one

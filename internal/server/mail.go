@@ -69,7 +69,7 @@ func mailSettings() []Setting {
 			}),
 		{
 			Key: "mail.webhook_wait", Default: formatDuration(mail.DefaultWait),
-			Meaning: "how long a sender waits for a webhook or another server that says nothing, before the answer is " +
+			Meaning: "how long a sender waits for a socket, a webhook or another server that says nothing, before the answer is " +
 				"queued; at most 10s",
 			set: setWebhookWait, get: func(c *Config) string { return formatDuration(c.Mail.WebhookWait) },
 		},

@@ -350,6 +350,7 @@ func TestAgentsOfAnotherWorkspaceDoNotExist(t *testing.T) {
 			{"GET /v1/agents", "GET /v1/agents?search=NAME", ""},
 			{"GET /v1/agents", "GET /v1/agents?tenant=other&search=NAME", ""},
 			{"GET /v1/agents/by-name/{address}", "GET /v1/agents/by-name/NAME@other.signalbox.local", ""},
+			{"GET /v1/messages/{id}", "GET /v1/messages/MESSAGE", ""},
 			{"POST /v1/messages/{id}/read", "POST /v1/messages/MESSAGE/read", ""},
 			{"DELETE /v1/messages/pending/{id}", "DELETE /v1/messages/pending/MESSAGE", ""},
 			{"DELETE /v1/messages/pending", "DELETE /v1/messages/pending?id=MESSAGE", ""},
@@ -403,6 +404,7 @@ func TestAgentsOfAnotherWorkspaceDoNotExist(t *testing.T) {
 			"DELETE /v1/agents/me", "GET /v1/agents/me/card", "POST /v1/auth/rotate-key", "POST /v1/auth/rotate-keys",
 			"DELETE /v1/auth/revoke-key", "GET /v1/auth/user-key", "POST /v1/register", "POST /v1/attachments/upload",
 			"POST /v1/federation/deliver", "POST /v1/mesh/route", "POST /v1/mesh/addresses", "POST /v1/mesh/attachment",
+			"POST /v1/mesh/attachment/state",
 			"GET /v1/quarantine/{id}",
 			"POST /v1/quarantine/{id}/approve", "POST /v1/quarantine/{id}/reject",
 		} {

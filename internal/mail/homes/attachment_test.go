@@ -130,6 +130,6 @@ func TestAHostCannotRedirectTheDownloadOfAnothersFile(t *testing.T) {
 		}
 	}
 	b.Want(200, ben.APIKey, "GET /v1/attachments/"+id, "", nil)
-	// The file that the other message names is with its own host, which does not answer.
-	b.Want(503, ben.APIKey, path+"?message=msg_0_7", "", nil)
+	// The other message has no file: its host does not vouch for one of another's.
+	b.Want(404, ben.APIKey, path+"?message=msg_0_7", "", nil)
 }

@@ -112,7 +112,8 @@ func TestWithoutTheRegistrarOneOfTwoThatRegisterAtOnceWins(t *testing.T) {
 		for _, name := range names {
 			statuses := make([]int, len(hosts))
 			testbed.AtOnce(len(hosts), func(i int) { statuses[i], _ = tries(hosts[i], name) })
-			if slices.Sort(statuses); !slices.Equal(statuses, []int{201, 409}) {
+			slices.Sort(statuses)
+			if !slices.Equal(statuses, []int{201, 409}) {
 				t.Errorf("%s: %v, want one 201", name, statuses)
 			}
 			wantTaken(t, name, hosts...)
