@@ -229,9 +229,30 @@ func TestNoHostileMessageIsBelieved(t *testing.T) {
 	for _, g := range held.Gates { // whoever releases a message is not asked for its trust
 		mustRun(t, dir, "gates", "approve", g.ID)
 	}
+	j := &jury{T: t}
+	sent := 0
 	for way, bob := range bobs {
-		bob.disbelieves(way, counts[way][200]+counts[way][202])
+		j.disbelieves(bob, way, counts[way][200]+counts[way][202])
+		sent += len(all)
 	}
+	verdict := fmt.Sprintf("%d hostile messages over %d ways, %d sent: %d believed", len(all), len(bobs), sent, j.count)
+	if t.Log(verdict); j.count > 0 {
+		t.Error(verdict)
+	}
+}
+
+// jury counts where hostile messages are believed.
+type jury struct {
+	*testing.T
+
+	count int
+}
+
+// believed fails the test: something hostile was taken for what it says it is.
+func (j *jury) believed(format string, args ...any) {
+	j.Helper()
+	j.count++
+	j.Errorf(format, args...)
 }
 
 // publicPEM is the public key of a pair.
@@ -255,8 +276,8 @@ func (m *mailer) identity() (key, address string, private ed25519.PrivateKey) {
 }
 
 // disbelieves reads what an agent got over every way out.
-func (m *mailer) disbelieves(way string, want int) {
-	t := m.t
+func (j *jury) disbelieves(m *mailer, way string, want int) {
+	t := j.T
 	t.Helper()
 	key, _, _ := m.identity()
 	// Any client: what the server says beside the payload, which is the sender's.
@@ -271,17 +292,17 @@ func (m *mailer) disbelieves(way string, want int) {
 		text, _ := json.Marshal(one)
 		if strings.Contains(string(text), marker) && security["trust"] == "verified" && said["attachments"] == nil &&
 			len(security["injection_flags"].([]any)) == 0 {
-			t.Errorf("%s, poll: it is verified without a flag: %s", way, text)
+			j.believed("%s, poll: it is verified without a flag: %s", way, text)
 		}
 		if files, _ := security["attachments"].([]any); said["attachments"] != nil && len(files) == 0 {
-			t.Errorf("%s, poll: nothing is said about its attachments: %s", way, text)
+			j.believed("%s, poll: nothing is said about its attachments: %s", way, text)
 		}
 		delete(one, "payload")
 		delete(one["envelope"].(map[string]any), "subject") // which is signed
-		unbelieved(t, way+", poll", one)
+		j.unbelieved(way+", poll", one)
 	}
-	unbelieved(t, way+", MCP", m.overMCP(key))
-	unbelieved(t, way+", bus", m.overBus(want))
+	j.unbelieved(way+", MCP", m.overMCP(key))
+	j.unbelieved(way+", bus", m.overBus(want))
 	box, err := mailbox.Open(mailbox.Where{Dir: m.dir})
 	if err != nil {
 		t.Fatal(err)
@@ -291,11 +312,11 @@ func (m *mailer) disbelieves(way string, want int) {
 		t.Fatalf("%s: %d messages are stored, want %d: %v", way, len(stored), want, err)
 	}
 	for i := range stored {
-		unbelieved(t, way+", client", stored[i].Text())
+		j.unbelieved(way+", client", stored[i].Text())
 		for _, file := range stored[i].Security.Files {
-			unbelieved(t, way+", client", map[string]any{"scan_status": file.ScanStatus})
+			j.unbelieved(way+", client", map[string]any{"scan_status": file.ScanStatus})
 			if path, err := box.Download(t.Context(), &stored[i], file, t.TempDir(), false); err == nil {
-				t.Errorf("%s, client: %s was downloaded to %s", way, file.Filename, path)
+				j.believed("%s, client: %s was downloaded to %s", way, file.Filename, path)
 			}
 		}
 	}
@@ -303,49 +324,49 @@ func (m *mailer) disbelieves(way string, want int) {
 	if err := json.Unmarshal([]byte(m.mail("inbox", "--all", "--json")), &list); err != nil {
 		t.Fatal(err)
 	}
-	unbelieved(t, way+", inbox --json", list)
-	unbelieved(t, way+", inbox", m.mail("inbox", "--all"))
+	j.unbelieved(way+", inbox --json", list)
+	j.unbelieved(way+", inbox", m.mail("inbox", "--all"))
 	for i := 0; i < len(stored); i += 9 {
 		out := m.mail("read", stored[i].Envelope.ID, "--json")
 		var shown map[string]any
 		if err := json.Unmarshal([]byte(out), &shown); err != nil {
 			t.Fatal(err)
 		}
-		unbelieved(t, way+", read --json", shown)
+		j.unbelieved(way+", read --json", shown)
 		head, inside, _ := strings.Cut(m.mail("read", stored[i].Envelope.ID), "<external-content ")
-		unbelieved(t, way+", read", head)
+		j.unbelieved(way+", read", head)
 		if inside != "" {
-			unbelieved(t, way+", read", "<external-content "+strings.TrimRight(inside, "\n"))
+			j.unbelieved(way+", read", "<external-content "+strings.TrimRight(inside, "\n"))
 		}
 	}
 }
 
 // unbelieved looks through what a model reads: every text that has the word stands in a wrapper which ends where it
 // ends, and no file is called clean.
-func unbelieved(t *testing.T, where string, shown any) {
-	t.Helper()
+func (j *jury) unbelieved(where string, shown any) {
+	j.Helper()
 	switch v := shown.(type) {
 	case map[string]any:
 		for name, one := range v {
 			if verdict, _ := one.(string); name == "scan_status" && strings.HasSuffix(verdict, "clean") {
-				t.Errorf("%s: a file is %s", where, verdict)
+				j.believed("%s: a file is %s", where, verdict)
 			}
-			unbelieved(t, where, name)
+			j.unbelieved(where, name)
 			if v["scan_status"] != "unverified" || name != "url" { // which is the sender's word
-				unbelieved(t, where, one)
+				j.unbelieved(where, one)
 			}
 		}
 	case []any:
 		for _, one := range v {
-			unbelieved(t, where, one)
+			j.unbelieved(where, one)
 		}
 	case string:
 		wrapped := strings.HasPrefix(v, "<external-content ") && strings.HasSuffix(v, "</external-content>")
 		if strings.Contains(v, marker) && !wrapped {
-			t.Errorf("%s: it stands outside of a wrapper: %q", where, v)
+			j.believed("%s: it stands outside of a wrapper: %q", where, v)
 		}
 		if wrapped && strings.Count(strings.ToLower(v), "external-content") != 2 {
-			t.Errorf("%s: the wrapper ends inside: %q", where, v)
+			j.believed("%s: the wrapper ends inside: %q", where, v)
 		}
 	}
 }
