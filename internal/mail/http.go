@@ -198,10 +198,9 @@ func (m *Mail) getPending(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if domain := amp.SpokenDomain(r.RequestURI); domain != "" { // the path before it was made ours
-		if err := page.speak(m.Domains, domain); err != nil {
-			return err
-		}
+	for i := range page.Messages {
+		p := &page.Messages[i]
+		attachment.Speak(r.RequestURI, m.Domains, &p.Message, p.Security.Attachments, p.ours)
 	}
 	body, err := page.JSON()
 	if err != nil {
@@ -210,18 +209,6 @@ func (m *Mail) getPending(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	_, _ = w.Write(append(body, '\n'))
-	return nil
-}
-
-// speak puts a page into the words of clients that know us by another domain, and leave the verifying to us (MSG-113).
-func (p *Page) speak(domains amp.Domains, domain string) (err error) {
-	for i := range p.Messages {
-		one := &p.Messages[i]
-		one.Envelope.From = domains.Spelled(one.Envelope.From, domain)
-		if one.Payload, err = attachment.Nearby(one.Payload, one.Security.Attachments, one.ours); err != nil {
-			return err
-		}
-	}
 	return nil
 }
 

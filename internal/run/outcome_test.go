@@ -158,7 +158,7 @@ func TestARunThatHasJustBegunIsNotLost(t *testing.T) {
 		r := n.open(run.Request{})
 		for ahead, want := range []run.Status{run.Running, run.Failed} {
 			n.Move(time.Duration(ahead) * 31 * time.Second)
-			if err := run.CompleteLost(n.runs, t.Context()); err != nil {
+			if err := run.CompleteLost(n.runs, t.Context(), map[string]bool{}); err != nil {
 				t.Fatal(err)
 			}
 			if got, err := n.runs.Get(t.Context(), r.ID); err != nil || got.Status != want {

@@ -70,10 +70,23 @@ func (t *Attachments) OfAnother(ctx context.Context, host string, payload []byte
 	return n > 0, err
 }
 
-// Nearby is a payload without the URLs of files that are on other hosts, for clients that leave the verifying to us and
-// read nothing but the payload: without a URL they ask their own host (MSG-101). files are those of the payload, as their
-// recipient gets them, and ids those that this server has.
-func Nearby(payload wire.Raw, files []amp.Attachment, ids []string) (wire.Raw, error) {
+// Speak puts a message into the words of a client that knows us by another domain and leaves the verifying to us: one that
+// polls at an address with that domain (MSG-113). files are those of the payload, as its recipient gets them, and ids those
+// that this server has.
+func Speak(uri string, domains amp.Domains, m *amp.Message, files []amp.Attachment, ids []string) {
+	domain := amp.SpokenDomain(uri) // of the address as it was called, before it was made ours
+	if domain == "" {
+		return
+	}
+	m.Envelope.From = domains.Spelled(m.Envelope.From, domain)
+	if near, err := nearby(m.Payload, files, ids); err == nil { // it was read before it was stored
+		m.Payload = near
+	}
+}
+
+// nearby is a payload without the URLs of files that are on other hosts. A client that reads nothing but the payload then
+// asks its own host (MSG-101).
+func nearby(payload wire.Raw, files []amp.Attachment, ids []string) (wire.Raw, error) {
 	away := func(f amp.Attachment) bool { return f.ScanStatus != amp.Unverified && !slices.Contains(ids, f.ID) }
 	if !slices.ContainsFunc(files, away) {
 		return payload, nil
