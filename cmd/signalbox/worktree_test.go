@@ -48,7 +48,7 @@ func TestARunHasAWorktreeOfItsOwn(t *testing.T) {
 			}
 			b.p.get("/runs?limit=1", &runs)
 			id := runs.Runs[0].ID
-			branch, tree := "signalbox/"+id, filepath.Join(b.home, ".local/state/signalbox/worktrees", id)
+			branch, tree := "signalbox/"+id, filepath.Join(b.home, ".local", "state", "signalbox", "worktrees", id)
 			for _, text := range []string{
 				"Changes without a commit stay in", "+more", "+new", "2 files changed", "git merge " + branch, "git worktree remove --force " + tree,
 			} {
@@ -68,7 +68,7 @@ func TestARunHasAWorktreeOfItsOwn(t *testing.T) {
 			if now := testbed.Git(t, b.work, "rev-parse", "HEAD"); now != head {
 				t.Errorf("the person's branch was moved")
 			}
-			_, hook := os.Stat(filepath.Join(b.work, ".git/hooks/post-checkout"))
+			_, hook := os.Stat(filepath.Join(b.work, ".git", "hooks", "post-checkout"))
 			if got := testbed.ReadAny(filepath.Join(b.work, ".git", "config")); got != settings || hook == nil {
 				t.Errorf("git has settings or hooks of the agent: %s", got)
 			}
@@ -111,7 +111,8 @@ func TestAWorktreeThatCannotBeMadeIsRefused(t *testing.T) {
 		t.Errorf("%d %s", code, out)
 	}
 	var runs struct{ Runs []any }
-	if p.get("/runs", &runs); len(runs.Runs) != 0 {
+	p.get("/runs", &runs)
+	if len(runs.Runs) != 0 {
 		t.Errorf("something has begun: %v", runs)
 	}
 }

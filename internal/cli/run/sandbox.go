@@ -58,12 +58,12 @@ func (r *runner) enter(ctx context.Context) (leave func(), err error) {
 		return func() {}, nil
 	}
 	j := r.spec.Job
-	program, err := exec.LookPath(r.spec.Engine.Command(j))
-	if err == nil {
-		program, err = filepath.Abs(program)
+	program, missing := exec.LookPath(r.spec.Engine.Command(j))
+	if missing != nil { // the process says so, and starts nothing
+		return func() {}, nil //nolint:nilerr // see there
 	}
-	if err != nil {
-		return func() {}, nil // the process says so, and starts nothing
+	if program, err = filepath.Abs(program); err != nil {
+		return nil, err
 	}
 	self, err := os.Executable()
 	if err != nil {

@@ -184,8 +184,8 @@ func (b *Box) Close() {
 // checkDir refuses a folder that would bring along what the box is to keep out.
 func (b *Box) checkDir() error {
 	s := &b.spec
-	real, err := filepath.EvalSymlinks(s.Dir)
-	if info, e := os.Stat(real); err != nil || e != nil || !info.IsDir() {
+	origin, err := filepath.EvalSymlinks(s.Dir)
+	if info, e := os.Stat(origin); err != nil || e != nil || !info.IsDir() {
 		return fault.New(fault.InvalidRequest, "A run in a sandbox works in a folder that is there, and %.200q is none.", s.Dir).About("dir")
 	}
 	home, _ := filepath.EvalSymlinks(b.home)
@@ -193,7 +193,7 @@ func (b *Box) checkDir() error {
 		return fault.New(fault.InvalidRequest, "A run in a sandbox cannot work in %.200q: %s. Give it a folder of its own, such as that "+
 			"of a repository.", s.Dir, what).About("dir")
 	}
-	for _, dir := range []string{s.Dir, real} {
+	for _, dir := range []string{s.Dir, origin} {
 		switch {
 		case within(home, dir), within(b.home, dir):
 			return refuse("that has your home folder")
@@ -205,12 +205,12 @@ func (b *Box) checkDir() error {
 		}
 	}
 	for _, f := range b.folders() {
-		if at, err := filepath.EvalSymlinks(f.Path); err == nil && (within(real, at) || within(at, real)) {
+		if at, err := filepath.EvalSymlinks(f.Path); err == nil && (within(origin, at) || within(at, origin)) {
 			return refuse("there " + s.Engine.Name + " keeps its own things")
 		}
 	}
 	for _, hidden := range s.Hidden {
-		if at, err := filepath.EvalSymlinks(hidden); err == nil && within(real, at) {
+		if at, err := filepath.EvalSymlinks(hidden); err == nil && within(origin, at) {
 			return refuse("that belongs to the Signalbox server")
 		}
 	}
@@ -250,14 +250,14 @@ func (b *Box) fill() error {
 		add(args...)
 	}
 	add(programs(s.Program, b.home, 0)...)
-	real, _ := filepath.EvalSymlinks(s.Dir)
+	origin, _ := filepath.EvalSymlinks(s.Dir)
 	bind := "--bind"
 	if s.Unchanged {
 		bind = "--ro-bind"
 	}
-	for _, dir := range slices.Compact([]string{s.Dir, real}) {
-		add(bind, real, dir)
-		args, err := repository(real, dir)
+	for _, dir := range slices.Compact([]string{s.Dir, origin}) {
+		add(bind, origin, dir)
+		args, err := repository(origin, dir)
 		if err != nil {
 			return err
 		}
@@ -272,11 +272,11 @@ func (b *Box) fill() error {
 	}
 	for _, hidden := range s.Hidden {
 		at, err := filepath.EvalSymlinks(hidden)
-		if err != nil || !within(at, real) {
+		if err != nil || !within(at, origin) {
 			continue // not there, or not in the box anyway
 		}
-		rest := strings.TrimPrefix(at, real)
-		for _, dir := range slices.Compact([]string{s.Dir, real}) {
+		rest := strings.TrimPrefix(at, origin)
+		for _, dir := range slices.Compact([]string{s.Dir, origin}) {
 			if info, err := os.Stat(at); err == nil && info.IsDir() {
 				add("--ro-bind", filepath.Join(own, "nothing"), dir+rest)
 			} else {
@@ -294,19 +294,21 @@ func (b *Box) fill() error {
 
 // repository are the arguments that keep the agent from what makes git run programs: hooks and settings, which a person's
 // next command of git would obey. All of what git keeps stays as it is; a run with a worktree of its own can commit.
-func repository(real, dir string) (args []string, err error) {
-	git := filepath.Join(real, ".git")
+func repository(origin, dir string) (args []string, err error) {
+	git := filepath.Join(origin, ".git")
 	info, err := os.Lstat(git)
 	switch {
-	case err != nil:
+	case os.IsNotExist(err):
 		return nil, nil
+	case err != nil:
+		return nil, cannot(err, git)
 	case info.Mode()&os.ModeSymlink != 0:
 		return nil, fault.New(fault.InvalidRequest, "A run in a sandbox cannot work in %.200q: its .git is a link, which the agent could "+
 			"replace.", dir).About("dir")
 	}
 	args = append(args, "--ro-bind", git, filepath.Join(dir, ".git"))
 	// The same holds for submodules: a person's git looks into them.
-	text, _ := os.ReadFile(filepath.Join(real, ".gitmodules"))
+	text, _ := os.ReadFile(filepath.Join(origin, ".gitmodules"))
 	for line := range strings.Lines(string(text)) {
 		name, path, _ := strings.Cut(line, "=")
 		path = strings.TrimSpace(path)
@@ -314,8 +316,8 @@ func repository(real, dir string) (args []string, err error) {
 			continue
 		}
 		for _, one := range []string{filepath.Join(path, ".git"), path} { // one that is not there yet stays as it is
-			from, err := filepath.EvalSymlinks(filepath.Join(real, one))
-			if err == nil && within(from, real) {
+			from, err := filepath.EvalSymlinks(filepath.Join(origin, one))
+			if err == nil && within(from, origin) {
 				args = append(args, "--ro-bind", from, filepath.Join(dir, one))
 				break
 			}

@@ -8,11 +8,11 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
-	"unicode"
 
 	"signalbox/internal/fault"
 )
@@ -53,8 +53,8 @@ func Target(text string) (target string, err error) {
 		host, port = strings.TrimSuffix(strings.TrimPrefix(text, "["), "]"), "443"
 	}
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
-	number, err := net.LookupPort("tcp", port)
-	if err != nil || number == 0 || host == "" || strings.ContainsFunc(port, func(r rune) bool { return !unicode.IsDigit(r) }) {
+	number, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || number == 0 || host == "" {
 		return "", wrong
 	}
 	if _, err := netip.ParseAddr(host); err == nil {

@@ -30,37 +30,40 @@ type login struct {
 
 // folder are the arguments for a folder of the engine. What the agent may change of it is in own, but for what is kept.
 func (b *Box) folder(f engine.Folder, own string) (args []string, err error) {
-	real, err := filepath.EvalSymlinks(f.Path)
-	info, e := os.Stat(real)
-	whole := slices.Contains(f.Keep, ".")
-	if (err != nil || e != nil) && len(f.Keep) > 0 { // its first session is in the box
-		if err := os.MkdirAll(f.Path, 0o700); err != nil {
-			return nil, cannot(err, f.Path)
+	info, err := os.Stat(f.Path)
+	if os.IsNotExist(err) {
+		if len(f.Keep) == 0 {
+			return nil, nil // it has none
 		}
-		if real, err = filepath.EvalSymlinks(f.Path); err != nil {
-			return nil, cannot(err, f.Path)
+		if err = os.MkdirAll(f.Path, 0o700); err == nil { // its first session is in the box
+			info, err = os.Stat(f.Path)
 		}
-		info, e = os.Stat(real)
 	}
+	if err != nil {
+		return nil, cannot(err, f.Path)
+	}
+	origin, err := filepath.EvalSymlinks(f.Path)
+	if err != nil {
+		return nil, cannot(err, f.Path)
+	}
+	whole := slices.Contains(f.Keep, ".")
 	switch {
-	case e != nil || info == nil:
-		return nil, nil // it has none
 	case !info.IsDir():
-		if _, err := copyFile(real, own); err != nil {
-			return nil, cannot(err, real)
+		if _, err := copyFile(origin, own); err != nil {
+			return nil, cannot(err, origin)
 		}
 		return []string{"--bind", own, f.Path}, nil
 	case whole:
-		args = append(args, "--bind", real, f.Path)
+		args = append(args, "--bind", origin, f.Path)
 	default:
-		if args, err = b.copied(f, real, own); err != nil {
+		if args, err = b.copied(f, origin, own); err != nil {
 			return nil, err
 		}
 	}
 	for _, name := range f.Keep {
-		b.kept = append(b.kept, filepath.Join(real, name))
+		b.kept = append(b.kept, filepath.Join(origin, name))
 		if !whole {
-			path := filepath.Join(real, name)
+			path := filepath.Join(origin, name)
 			if err := os.MkdirAll(path, 0o700); err != nil {
 				return nil, cannot(err, path)
 			}
@@ -68,7 +71,7 @@ func (b *Box) folder(f engine.Folder, own string) (args []string, err error) {
 		}
 	}
 	for _, name := range f.Read {
-		path := filepath.Join(real, name)
+		path := filepath.Join(origin, name)
 		if err := os.MkdirAll(path, 0o700); err != nil { // what is not there could be made
 			return nil, cannot(err, path)
 		}
@@ -82,7 +85,7 @@ func (b *Box) folder(f engine.Folder, own string) (args []string, err error) {
 		args = append(args, "--bind", path, filepath.Join(f.Path, name))
 	}
 	for _, name := range f.Login {
-		one := login{file: filepath.Join(real, name), copy: filepath.Join(own, name)}
+		one := login{file: filepath.Join(origin, name), copy: filepath.Join(own, name)}
 		if whole {
 			// Beside its sessions the agent would make one where there is none.
 			one.copy = own + "-" + name
@@ -102,20 +105,20 @@ func (b *Box) folder(f engine.Folder, own string) (args []string, err error) {
 }
 
 // copied are the arguments for a folder of which the box has a copy: files are copied, and folders can be read.
-func (b *Box) copied(f engine.Folder, real, own string) (args []string, err error) {
+func (b *Box) copied(f engine.Folder, origin, own string) (args []string, err error) {
 	if err := os.MkdirAll(own, 0o700); err != nil {
 		return nil, cannot(err, own)
 	}
 	args = []string{"--bind", own, f.Path}
-	entries, err := os.ReadDir(real)
+	entries, err := os.ReadDir(origin)
 	if err != nil {
-		return nil, cannot(err, real)
+		return nil, cannot(err, origin)
 	}
 	for _, one := range entries {
 		if slices.Contains(f.Keep, one.Name()) {
 			continue
 		}
-		path, err := filepath.EvalSymlinks(filepath.Join(real, one.Name()))
+		path, err := filepath.EvalSymlinks(filepath.Join(origin, one.Name()))
 		if err != nil {
 			continue // a link that leads nowhere
 		}

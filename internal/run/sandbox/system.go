@@ -36,7 +36,7 @@ func system() (args []string) {
 		}
 	}
 	for _, name := range settings {
-		path := filepath.Join("/etc", name)
+		path := "/etc/" + name
 		if from, err := filepath.EvalSymlinks(path); err == nil {
 			args = append(args, "--ro-bind", from, path)
 		}
@@ -90,8 +90,8 @@ func programs(path, home string, deep int) (args []string) {
 		to, err := os.Readlink(path)
 		if err != nil {
 			// Folders on the way may be links.
-			if real, err := filepath.EvalSymlinks(path); err == nil {
-				args = append(args, "--ro-bind", real, path)
+			if origin, err := filepath.EvalSymlinks(path); err == nil {
+				args = append(args, "--ro-bind", origin, path)
 			}
 			return append(args, interpreter(path, home, deep)...)
 		}

@@ -124,7 +124,8 @@ func (t *Tree) Shares(ctx context.Context) ([]sandbox.Bind, error) {
 	binds := []sandbox.Bind{{Path: t.git}}
 	for _, one := range []sandbox.Bind{
 		{Path: at("objects"), Writable: true},
-		{Path: at("objects", "pack")}, {Path: at("objects", "info")},
+		{Path: at("objects", "pack")},
+		{Path: at("objects", "info")},
 		{Path: at("refs", "heads", branches), Writable: true},
 		{Path: at("logs", "refs", "heads", branches), Writable: true},
 		{Path: t.own, Writable: true},
