@@ -466,6 +466,7 @@ func TestALaunchedAgentHasNothingOfTheServersEnvironment(t *testing.T) {
 				variable, value, _ := strings.Cut(line, "=")
 				if strings.Contains(value, canary) || strings.HasPrefix(variable, "SIGNALBOX_") &&
 					variable != runprocess.RunVariable && variable != runprocess.DelegationVariable &&
+					variable != runprocess.DelegationServer &&
 					(name != "codex" || variable != record.TokenVariable) &&
 					variable != "SIGNALBOX_TEST_CLI" {
 					t.Errorf("%s has %s", name, line)

@@ -84,7 +84,9 @@ func New(core protocol.Core, o Options) *Runs {
 		}
 		return gate.AskedAt(e)
 	}
-	return &Runs{o, core, core.Ledger.Waiters(ending)}
+	s := &Runs{o, core, core.Ledger.Waiters(ending)}
+	core.Gates.NamedBy(s.isAgent)
+	return s
 }
 
 // Timers returns no timers: Run looks for supervisors that went silent.
@@ -103,6 +105,9 @@ func (s *Runs) Open(ctx context.Context, who roster.Identity, n Request) (Run, e
 		return Run{}, err
 	}
 	hands, err := s.handing(ctx, who, workspace, n, b.Of)
+	if err == nil {
+		b.Task, err = s.core.Handoffs.WorkOf(hands.by.Under.ID, "task")
+	}
 	if err != nil {
 		return Run{}, err
 	}

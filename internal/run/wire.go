@@ -118,6 +118,8 @@ type opened struct {
 	Limits     Limits `json:"limits,omitzero"` // absent in entries of version 0.1
 	// Mode is what the agent may do; entries of version 0.1 only say whether it is supervised.
 	Mode engine.Mode `json:"mode,omitzero"`
+	// Task is the id of the task under whose handoff the run was opened, "" for none.
+	Task string `json:"task,omitzero"`
 }
 
 // Proxy is the value of Metered for a run whose calls of models go through the model proxy.
@@ -163,6 +165,8 @@ type Run struct {
 	OpenedBy   string  `json:"opened_by"`
 	Origin     string  `json:"origin,omitempty"`
 	behalf.Of          // on whose behalf
+	// Task is the task for which it was started, as the handoff shows under which that was.
+	Task string `json:"task,omitempty"`
 	// Awaited are the decisions that the run waits for; only where one run is shown.
 	Awaited []Awaited `json:"awaited,omitempty"`
 	// Handoff is what the run hands on to its hooks: in the answer to the caller that reports the run, and nowhere else.
@@ -187,6 +191,9 @@ type Awaited struct {
 	Agent string    `json:"agent"`
 	Since time.Time `json:"since"`
 	Link  string    `json:"link"` // where it can be decided
+	// Outlasts says that the run goes on meanwhile, and that it is decided after its end too: it is about a task, a mail
+	// or the trust of an agent.
+	Outlasts bool `json:"outlasts,omitempty"`
 }
 
 // Page is a page of runs, the newest first.

@@ -171,7 +171,11 @@ func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usa
 		r.spec.Env = append(r.spec.Env, process.UserVariable+"="+r.user)
 	}
 	if token := r.token(); token != "" {
-		r.spec.Env = append(r.spec.Env, process.DelegationVariable+"="+token)
+		server, err := r.Address()
+		if err != nil {
+			return last, err
+		}
+		r.spec.Env = append(r.spec.Env, process.Hand(token, server)...)
 	}
 	unmeter, err := r.meter(ctx, stop)
 	if err != nil {
