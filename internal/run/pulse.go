@@ -44,14 +44,20 @@ func (s *Runs) Beat(ctx context.Context, run string, p Pulse) (Orders, error) {
 		}
 	}
 	err = s.ending.Await(ctx, run, func(ctx context.Context) (bool, error) {
-		r, err := s.Get(ctx, run)
-		o.Events, o.Stop, o.Cause, o.Ended, o.Calls = r.Events, r.Stop, r.Cause, r.Status != Running, r.Calls
-		if err == nil && p.Awaited {
-			if o.Awaited, err = s.awaited(ctx, r); others(o.Awaited, p.Known) {
-				return true, err
+		var awaited []Awaited
+		var err error
+		if p.Awaited { // before the run: gates that end with it are gone then, and nobody has decided them
+			if awaited, err = s.awaited(ctx, r); err != nil {
+				return false, err
 			}
 		}
-		return !o.Held || o.Stop != "" || o.Ended || p.Calls > 0 && r.Calls >= p.Calls, err
+		r, err := s.Get(ctx, run)
+		o.Events, o.Stop, o.Cause, o.Ended, o.Calls = r.Events, r.Stop, r.Cause, r.Status != Running, r.Calls
+		if err == nil && !o.Ended {
+			o.Awaited = awaited
+		}
+		news := p.Awaited && others(o.Awaited, p.Known)
+		return news || !o.Held || o.Stop != "" || o.Ended || p.Calls > 0 && r.Calls >= p.Calls, err
 	})
 	if err == nil && p.Handoff && !o.Ended {
 		o.Handoff, err = s.handed(alive, r)

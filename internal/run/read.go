@@ -44,7 +44,7 @@ func scanRun(read store.Scan) (Run, error) {
 	}
 	r.Prompt, r.Dir, r.Model, r.Budget, r.Of = b.Prompt, b.Dir, b.Model, b.Budget, b.Of
 	r.Supervised, r.Launched, r.Host, r.OpenedBy, r.Origin = b.Supervised, b.Launched, b.Host, entry.Actor, b.Origin
-	r.Metered, r.MeterAgent, r.Limits, r.Mode, r.Task = b.Metered, b.MeterAgent, b.Limits, b.Mode, b.Task
+	r.Metered, r.MeterAgent, r.Limits, r.Mode, r.Named, r.Task = b.Metered, b.MeterAgent, b.Limits, b.Mode, b.Named, b.Task
 	if claims != (said{}) {
 		r.Said = &Budget{Tokens: claims.Tokens, USD: dollars(claims.Nanos)}
 	}

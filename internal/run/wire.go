@@ -118,6 +118,8 @@ type opened struct {
 	Limits     Limits `json:"limits,omitzero"` // absent in entries of version 0.1
 	// Mode is what the agent may do; entries of version 0.1 only say whether it is supervised.
 	Mode engine.Mode `json:"mode,omitzero"`
+	// Named says that the request has named the mode, and not the configuration.
+	Named bool `json:"named,omitzero"`
 	// Task is the id of the task under whose handoff the run was opened, "" for none.
 	Task string `json:"task,omitzero"`
 }
@@ -153,11 +155,13 @@ type Run struct {
 	Limits   Limits     `json:"limits,omitzero"` // how long it may take
 	// Mode is what the agent may do: read, edit, full or supervised, or own for what its CLI's own settings say. It is
 	// absent where nobody has said.
-	Mode    engine.Mode `json:"mode,omitempty"`
-	Events  int64       `json:"events"`
-	Tokens  int64       `json:"tokens"`
-	CostUSD float64     `json:"cost_usd"`
-	Calls   int64       `json:"calls,omitempty"` // of models, as far as they are known
+	Mode engine.Mode `json:"mode,omitempty"`
+	// Named says that whoever opened the run has named the mode: the run is stopped if its stream shows more.
+	Named   bool    `json:"mode_named,omitempty"`
+	Events  int64   `json:"events"`
+	Tokens  int64   `json:"tokens"`
+	CostUSD float64 `json:"cost_usd"`
+	Calls   int64   `json:"calls,omitempty"` // of models, as far as they are known
 	// Metered is proxy if Tokens and CostUSD are those of calls through the model proxy. Said is then what the CLI says.
 	Metered    string  `json:"metered,omitempty"`
 	MeterAgent string  `json:"meter_agent,omitempty"` // the agent, by its id, whose calls these are
@@ -311,6 +315,7 @@ func (n Request) opening() (opened, error) {
 	b := opened{
 		Engine: n.Engine, Prompt: n.Prompt, Dir: n.Dir, Model: n.Model, Budget: n.Budget, Supervised: n.Supervised,
 		Host: n.Host, Launched: !n.Recorded, Origin: n.Origin, Metered: n.Metered, Limits: n.Limits, Mode: n.Mode,
+		Named: !n.Recorded && (n.Mode != "" || n.Supervised),
 	}
 	e, err := engine.Find(n.Engine)
 	if err != nil {

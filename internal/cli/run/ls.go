@@ -149,7 +149,11 @@ func printRun(w output.Printer, r run.Run) {
 
 // awaitedLine says that a person is awaited, and where.
 func awaitedLine(a run.Awaited) string {
-	return fmt.Sprintf("for a person since %s: %s (%s asks)", a.Since.Local().Format(time.TimeOnly), a.Title, a.Agent)
+	meanwhile := ""
+	if a.Outlasts {
+		meanwhile = "; the run goes on meanwhile"
+	}
+	return fmt.Sprintf("for a person since %s: %s (%s asks%s)", a.Since.Local().Format(time.TimeOnly), a.Title, a.Agent, meanwhile)
 }
 
 // printEvents prints the events of a run. While it follows a run, it waits for a server that

@@ -188,8 +188,8 @@ func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usa
 	r.spec.Lock = locks.Take
 	r.spec.Stop = r.mustStop
 	var recorder *record.Recorder // nil without a server
-	if r.desk != nil {
-		r.spec.Asking = r.desk.Asking
+	r.spec.Asking = func() bool {
+		return r.desk != nil && r.desk.Asking() || recorder != nil && recorder.Asking()
 	}
 	emit := func(e engine.Event, u engine.Usage) {
 		e = r.checkAsked(e)

@@ -272,7 +272,7 @@ func (s *supervisor) watch(ctx context.Context, id string) error {
 	if o.Mode == "" { // it was opened by version 0.1
 		r.spec.Job.Mode = e.ModeOf(map[bool]engine.Mode{true: engine.Supervised}[o.Supervised], r.spec.Job.Settings)
 	}
-	r.named = r.spec.Job.Mode == engine.Read || r.spec.Job.Settings.Permissions != ""
+	r.named = r.spec.Job.Mode == engine.Read || o.Named || r.spec.Job.Settings.Permissions != ""
 	// The server may be away for long. What the agent did is not lost for that.
 	_, err = r.execute(ctx, func(engine.Event, engine.Usage) {}, 24*time.Hour)
 	return err

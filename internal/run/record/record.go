@@ -19,6 +19,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"signalbox/internal/fault"
@@ -138,10 +139,11 @@ type Recorder struct {
 	held   bool  // the session is ours
 	broken error // why nothing more can be recorded
 
-	// Awaited is called with the decisions that the run waits for, whenever they are others. Set it before Run; nil asks
-	// for none. known are the ids of their gates, which only the goroutine of the pulses uses.
+	// Awaited is called with the decisions that the run waits for, whenever they are others. Set it before Run; it may be
+	// nil. known are the ids of their gates, which only the goroutine of the pulses uses.
 	Awaited func([]run.Awaited)
 	known   []string
+	asking  atomic.Bool // one of them holds up the run
 	// Trouble is called when nothing could be recorded for troubleTime, with the reason, and with "" when it can be
 	// again. Set it before Run; it may be nil.
 	Trouble func(why string)
@@ -325,12 +327,8 @@ func (r *Recorder) outcome(ctx context.Context) error {
 func (r *Recorder) sendPulses(ctx context.Context) {
 	for ctx.Err() == nil {
 		o, err := r.pulse(ctx, pulseWait)
-		if err == nil && r.Awaited != nil && !slices.EqualFunc(o.Awaited, r.known, func(a run.Awaited, id string) bool { return a.Gate == id }) {
-			r.known = nil
-			for _, a := range o.Awaited {
-				r.known = append(r.known, a.Gate)
-			}
-			r.Awaited(o.Awaited)
+		if err == nil && !o.Ended && o.Stop == "" { // gates that end with the run are not decided
+			r.noteAwaited(o.Awaited)
 		}
 		var refused *fault.Error
 		switch {
@@ -359,6 +357,27 @@ func (r *Recorder) sendPulses(ctx context.Context) {
 	}
 }
 
+// noteAwaited takes the decisions that the run waits for now.
+func (r *Recorder) noteAwaited(all []run.Awaited) {
+	if slices.EqualFunc(all, r.known, func(a run.Awaited, gate string) bool { return a.Gate == gate }) {
+		return
+	}
+	r.known = nil
+	waits := false
+	for _, a := range all {
+		r.known = append(r.known, a.Gate)
+		waits = waits || !a.Outlasts
+	}
+	r.asking.Store(waits)
+	if r.Awaited != nil {
+		r.Awaited(all)
+	}
+}
+
+// Asking reports whether the run waits for a person, as far as the server knows: at a gate of the model proxy, of hooks
+// or of another protocol that holds up what is asked about.
+func (r *Recorder) Asking() bool { return r.asking.Load() }
+
 // isEnded reports whether the completed event was handed over.
 func (r *Recorder) isEnded() bool {
 	r.mu.Lock()
@@ -382,7 +401,7 @@ func (r *Recorder) pulse(ctx context.Context, wait int) (o run.Orders, err error
 	p := run.Pulse{Thread: r.thread}
 	r.mu.Unlock()
 	if wait > 0 {
-		p.Awaited, p.Known = r.Awaited != nil, r.known
+		p.Awaited, p.Known = true, r.known
 	}
 	return o, r.server.call(ctx, fmt.Sprintf("/runs/%s/pulse?wait=%d", r.id, wait), p, &o)
 }
