@@ -30,6 +30,9 @@ func (s *Runs) Beat(ctx context.Context, run string, p Pulse) (Orders, error) {
 	if err != nil {
 		return Orders{}, err
 	}
+	if p.Trouble != nil { // before anything that may fail for the same reason
+		s.noteTrouble(r, *p.Trouble)
+	}
 	o := Orders{Held: p.Thread == ""}
 	if r.Status == Running {
 		if err := s.claim(alive, "run:"+run, run); err != nil {
@@ -66,6 +69,20 @@ func (s *Runs) Beat(ctx context.Context, run string, p Pulse) (Orders, error) {
 		return Orders{}, err
 	}
 	return o, nil
+}
+
+// noteTrouble keeps in memory, where a full disk does not matter, why a run is held up, and tells the operator.
+func (s *Runs) noteTrouble(r Run, why string) {
+	if why == r.Trouble || r.Status != Running {
+		return
+	}
+	if why = why[:min(len(why), maxReason)]; why == "" {
+		s.trouble.Delete(r.ID)
+		s.core.Log.Info("a run is recorded again", "run", r.ID)
+		return
+	}
+	s.trouble.Store(r.ID, strings.ToValidUTF8(why, ""))
+	s.core.Log.Warn("a run is held up, since nothing of it can be recorded", "run", r.ID, "reason", why)
 }
 
 // decidedWait is how long it takes at the most until a supervisor hears that a person has decided.

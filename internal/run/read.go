@@ -61,6 +61,9 @@ func (s *Runs) Get(ctx context.Context, id string) (Run, error) {
 	if errors.Is(err, sql.ErrNoRows) || err == nil && !wire.InScope(ctx, r.Workspace) {
 		return Run{}, noRun(id)
 	}
+	if why, held := s.trouble.Load(id); held && r.Status == Running {
+		r.Trouble, _ = why.(string)
+	}
 	return r, store.Explain(err)
 }
 

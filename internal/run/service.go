@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"signalbox/internal/alarm"
@@ -69,6 +70,8 @@ type Runs struct {
 	Options
 	core   protocol.Core
 	ending *ledger.Waiters // for the order to stop a run, or its end, by its id
+	// trouble is why runs are held up whose supervisors have told this node, by their ids.
+	trouble sync.Map
 }
 
 // New makes the service over a core whose ledger has Projection.
@@ -84,7 +87,7 @@ func New(core protocol.Core, o Options) *Runs {
 		}
 		return gate.AskedAt(e)
 	}
-	s := &Runs{o, core, core.Ledger.Waiters(ending)}
+	s := &Runs{Options: o, core: core, ending: core.Ledger.Waiters(ending)}
 	core.Gates.NamedBy(s.isAgent)
 	return s
 }
@@ -271,6 +274,7 @@ func (s *Runs) Report(ctx context.Context, who roster.Identity, run string, repo
 		return err
 	})
 	if err == nil && o.Ended {
+		s.trouble.Delete(run)
 		s.core.Handoffs.Forget()
 		if err := s.release(ctx, run); err != nil {
 			s.core.Log.Warn("cannot release a run's session; its lease will end", "error", err.Error())

@@ -171,6 +171,8 @@ type Run struct {
 	behalf.Of          // on whose behalf
 	// Task is the task for which it was started, as the handoff shows under which that was.
 	Task string `json:"task,omitempty"`
+	// Trouble is why the run is held up: nothing of it can be recorded, as its supervisor says; only where one run is shown.
+	Trouble string `json:"trouble,omitempty"`
 	// Awaited are the decisions that the run waits for; only where one run is shown.
 	Awaited []Awaited `json:"awaited,omitempty"`
 	// Handoff is what the run hands on to its hooks: in the answer to the caller that reports the run, and nowhere else.
@@ -242,6 +244,8 @@ type Pulse struct {
 	// the ids of their gates.
 	Awaited bool     `json:"awaited,omitempty"`
 	Known   []string `json:"known,omitempty"`
+	// Trouble is why nothing of the run can be recorded, as on a full disk, and "" when it can be again.
+	Trouble *string `json:"trouble,omitempty"`
 }
 
 // Numbered is a recorded event, as readers get it.

@@ -140,6 +140,7 @@ func printRun(w output.Printer, r run.Run) {
 	if r.Said != nil {
 		line("says", fmt.Sprintf("%s tokens, $%.4f, which is not counted again", output.Thousands(r.Said.Tokens), r.Said.USD))
 	}
+	line("held up", r.Trouble)
 	line("stop", r.Stop)
 	for _, a := range r.Awaited {
 		line("waits", awaitedLine(a))

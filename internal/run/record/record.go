@@ -138,6 +138,10 @@ type Recorder struct {
 	thread string
 	held   bool  // the session is ours
 	broken error // why nothing more can be recorded
+	// trouble is why nothing can be recorded for now, "" if it can be; engine and usage are those of the last event.
+	trouble string
+	engine  string
+	usage   engine.Usage
 
 	// Awaited is called with the decisions that the run waits for, whenever they are others. Set it before Run; it may be
 	// nil. known are the ids of their gates, which only the goroutine of the pulses uses.
@@ -162,15 +166,7 @@ func (s Server) Begin(id string, recorded int64, stop context.CancelCauseFunc) *
 // Event takes an event. It waits while too much is waiting for the server, which holds
 // the CLI up (RUN-37). Once nothing can be recorded any more, it returns at once.
 func (r *Recorder) Event(e engine.Event, u engine.Usage) {
-	text, err := wire.EncodeData(e)
-	if err != nil {
-		text = fmt.Appendf(
-			nil, `{"type":"action","engine":%q,"action":{"id":"unreadable","kind":"warning",`+
-				`"title":"an event that cannot be written as JSON","detail":{}},"phase":"completed",`+
-				`"ok":false}`, e.Engine,
-		)
-	}
-	entry := run.Entry{Event: strictJSON(text), Usage: u}
+	text := encode(e)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for r.broken == nil && (len(r.queue) >= maxQueue || r.bytes > maxQueueBytes) {
@@ -179,10 +175,28 @@ func (r *Recorder) Event(e engine.Event, u engine.Usage) {
 	if r.broken != nil {
 		return
 	}
-	r.ended = r.ended || e.Type == engine.Completed
-	r.queue = append(r.queue, entry)
-	r.bytes += len(entry.Event)
+	r.ended, r.engine = r.ended || e.Type == engine.Completed, e.Engine
+	r.add(run.Entry{Event: text, Usage: u})
+}
+
+// add puts an event into the queue. The caller holds mu.
+func (r *Recorder) add(e run.Entry) {
+	r.queue, r.usage = append(r.queue, e), e.Usage
+	r.bytes += len(e.Event)
 	r.change.Broadcast()
+}
+
+// encode is an event as JSON.
+func encode(e engine.Event) wire.Raw {
+	text, err := wire.EncodeData(e)
+	if err != nil {
+		text = fmt.Appendf(
+			nil, `{"type":"action","engine":%q,"action":{"id":"unreadable","kind":"warning",`+
+				`"title":"an event that cannot be written as JSON","detail":{}},"phase":"completed",`+
+				`"ok":false}`, e.Engine,
+		)
+	}
+	return strictJSON(text)
 }
 
 // strictJSON is JSON that the server parses strictly. What an agent gave a tool may name a
@@ -243,22 +257,46 @@ func (r *Recorder) Run(ctx context.Context) error {
 func (r *Recorder) noteTrouble(ctx context.Context, err error) {
 	var refused *fault.Error
 	switch unable := (UnableError{}); {
-	case r.Trouble == nil || ctx.Err() != nil || errors.As(err, &refused):
+	case ctx.Err() != nil || errors.As(err, &refused):
 	case err == nil:
 		if r.said {
-			r.Trouble("")
+			r.tell(ctx, "")
 		}
 		r.failing, r.said = time.Time{}, false
 	case r.said:
 	case errors.As(err, &unable) && unable.Message != "":
 		r.said = true
-		r.Trouble(unable.Message)
+		r.tell(ctx, unable.Message)
 	case r.failing.IsZero():
 		r.failing = time.Now()
 	case time.Since(r.failing) > troubleTime:
 		r.said = true
-		r.Trouble("The server cannot be reached.")
+		r.tell(ctx, "The server cannot be reached.")
 	}
+}
+
+// tell says that nothing can be recorded, or with "" that it can be again: to who watches here, to the server, which
+// shows it to others, and in the record as soon as that is possible.
+func (r *Recorder) tell(ctx context.Context, why string) {
+	if r.Trouble != nil {
+		r.Trouble(why)
+	}
+	r.mu.Lock()
+	was := r.trouble
+	r.trouble = why
+	if why == "" && !r.ended { // the queue may be full, and this goroutine empties it
+		fine := true
+		r.add(run.Entry{Usage: r.usage, Event: encode(engine.Event{
+			Type: engine.Acted, Engine: r.engine, Phase: engine.Done, OK: &fine, Level: "warning", Action: &engine.Action{
+				ID: fmt.Sprintf("signalbox.held.%d", r.sent), Kind: engine.Warning, Detail: map[string]any{},
+				Title: "the run was held up, since nothing could be recorded: " + was,
+			},
+		})})
+	}
+	p := run.Pulse{Thread: r.thread, Trouble: &why}
+	r.mu.Unlock()
+	var o run.Orders
+	_ = r.server.call(ctx, fmt.Sprintf("/runs/%s/pulse?wait=0", r.id), p, &o) // the next one says it again
 }
 
 // nextReport waits for events to report; more is false if there will be none. They stay in
@@ -399,6 +437,9 @@ func (r *Recorder) checkHold(o run.Orders, err error) {
 func (r *Recorder) pulse(ctx context.Context, wait int) (o run.Orders, err error) {
 	r.mu.Lock()
 	p := run.Pulse{Thread: r.thread}
+	if why := r.trouble; why != "" {
+		p.Trouble = &why
+	}
 	r.mu.Unlock()
 	if wait > 0 {
 		p.Awaited, p.Known = true, r.known
