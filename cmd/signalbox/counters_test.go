@@ -29,8 +29,8 @@ type mixture struct {
 	runs   int
 
 	want struct {
-		calls, tokens, opened, blocked, completed, failed int64
-		signals, runs                                     int64 // cost in billionths of a dollar, by protocol
+		calls, tokens, opened, blocked, completed, failed, cancelled, stopped int64
+		signals, runs                                                         int64 // cost in billionths of a dollar, by protocol
 	}
 	open []string // gates that wait
 }
@@ -177,10 +177,21 @@ func (m *mixture) run() {
 		event(`{"type":"action","engine":"amp","action":{"id":"a","kind":"command","title":"ls","detail":{}},` +
 			`"phase":"started","ok":null,"message":null,"level":null}`)
 	}
-	end := m.random.IntN(3)
-	if end == 0 {
+	end := m.random.IntN(5)
+	ended := func(outcome, cause string) {
+		event(`{"type":"completed","engine":"amp","ok":false,"answer":"","resume":null,"error":"no","usage":null,` +
+			`"outcome":"` + outcome + `","cause":"` + cause + `"}`)
+	}
+	switch end {
+	case 0:
 		event(`{"type":"completed","engine":"amp","ok":true,"answer":"done","resume":null,"error":null,"usage":null}`)
 		m.want.completed++
+	case 2:
+		ended("cancelled", "person")
+		m.want.cancelled++
+	case 3:
+		ended("stopped", []string{"budget", "time", "policy"}[m.random.IntN(3)])
+		m.want.stopped++
 	}
 	m.operator("POST", "/runs/"+opened.ID+"/events", `{"from":1,"events":[`+strings.Join(events, ",")+`]}`, nil)
 	if end == 1 {
@@ -225,12 +236,12 @@ func (m *mixture) counted() (r counter.Report) {
 func nanos(usd float64) int64 { return int64(math.Round(usd * 1e9)) }
 
 // figures are the numbers that every view has, as whole numbers.
-type figures struct{ Cost, Input, Output, Calls, Blocks, Opened, Approved, Rejected, Completed, Failed int64 }
+type figures struct{ Cost, Input, Output, Calls, Blocks, Opened, Approved, Rejected, Completed, Failed, Cancelled, Stopped int64 }
 
 func figuresOf(s counter.Sum) figures {
 	return figures{
 		nanos(s.CostUSD), s.InputTokens, s.OutputTokens, s.Calls, s.Blocks, s.Gates.Opened, s.Gates.Approved,
-		s.Gates.Rejected, s.Runs.Completed, s.Runs.Failed,
+		s.Gates.Rejected, s.Runs.Completed, s.Runs.Failed, s.Runs.Cancelled, s.Runs.Stopped,
 	}
 }
 
@@ -239,6 +250,7 @@ func (f *figures) add(o figures) {
 	f.Calls, f.Blocks = f.Calls+o.Calls, f.Blocks+o.Blocks
 	f.Opened, f.Approved, f.Rejected = f.Opened+o.Opened, f.Approved+o.Approved, f.Rejected+o.Rejected
 	f.Completed, f.Failed = f.Completed+o.Completed, f.Failed+o.Failed
+	f.Cancelled, f.Stopped = f.Cancelled+o.Cancelled, f.Stopped+o.Stopped
 }
 
 // agree compares every view of what was counted.
@@ -253,7 +265,8 @@ func (m *mixture) agree(when string) counter.Report {
 		}
 	}
 	if w := m.want; whole.Calls != w.calls || whole.Input+whole.Output != w.tokens || whole.Blocks != w.blocked ||
-		whole.Opened != w.opened || whole.Completed != w.completed || whole.Failed != w.failed {
+		whole.Opened != w.opened || whole.Completed != w.completed || whole.Failed != w.failed ||
+		whole.Cancelled != w.cancelled || whole.Stopped != w.stopped {
 		m.t.Errorf("%s: counted are %+v, and there were %+v", when, whole, w)
 	}
 	waiting := r.Total.Gates.Waiting
@@ -298,7 +311,8 @@ func (m *mixture) byCSV(by string) (sum figures) {
 		}
 		sum.add(figures{
 			cell("cost_usd"), cell("input_tokens"), cell("output_tokens"), cell("calls"), cell("blocks"), cell("gates_opened"),
-			cell("gates_approved"), cell("gates_rejected"), cell("runs_completed"), cell("runs_failed"),
+			cell("gates_approved"), cell("gates_rejected"), cell("runs_completed"), cell("runs_failed"), cell("runs_cancelled"),
+			cell("runs_stopped"),
 		})
 	}
 	return sum
@@ -394,7 +408,8 @@ func (m *mixture) viewsAgree(when string, r counter.Report, same func(string, fi
 		int64(metric(`tokens_total\{direction="output"`)), int64(metric("model_calls_total")), int64(metric("blocks_total")),
 		int64(metric(`gates_total\{outcome="opened"`)), int64(metric(`gates_total\{outcome="approved"`)),
 		int64(metric(`gates_total\{outcome="rejected"`)), int64(metric(`runs_total[^\n]*status="completed"`)),
-		int64(metric(`runs_total[^\n]*status="failed"`)),
+		int64(metric(`runs_total[^\n]*status="failed"`)), int64(metric(`runs_total[^\n]*status="cancelled"`)),
+		int64(metric(`runs_total[^\n]*status="stopped"`)),
 	})
 	if got := int64(metric("gates_waiting")); got != waiting {
 		m.t.Errorf("%s: /metrics says that %d wait, and %d do", when, got, waiting)

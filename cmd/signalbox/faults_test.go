@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"signalbox/internal/run/runtest"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/testbed"
 )
@@ -223,6 +224,51 @@ func TestAFullDiskStopsWritesUntilThereIsRoom(t *testing.T) {
 	if out := mustRun(t, p.dir, "ledger", "rebuild", "--check"); !strings.Contains(out, " 0 differences") {
 		t.Error(out)
 	}
+}
+
+// TestARunSaysThatTheDiskIsFull on the page of the run, by the command, in the log of the server and, when there is room
+// again, in its record. It is one that the server has started, which nobody watches.
+func TestARunSaysThatTheDiskIsFull(t *testing.T) {
+	t.Parallel()
+	hold, folder, dir := filepath.Join(t.TempDir(), "go"), t.TempDir(), smallDisk(t)
+	cli := runtest.CLI{Stdout: []byte(runInit + fmt.Sprintf(runTool, "a")), Hold: hold, Linger: time.Hour}
+	configure(t, dir, fmt.Sprintf("runs:\n  folders: [%s]\n  amp: {command: %s, permissions: full}\n", folder, cli.Write(t)))
+	p := up(t, dir)
+	id := p.launch(folder, false)
+	shown := func(so func(trouble string, events int64) bool) func() bool {
+		return func() bool {
+			var r struct {
+				Trouble string
+				Events  int64
+			}
+			p.get("/runs/"+id, &r)
+			return so(r.Trouble, r.Events)
+		}
+	}
+	testbed.Until(t, "the first event", shown(func(_ string, events int64) bool { return events == 1 }), p.log)
+	filler := filepath.Join(p.dir, "filler")
+	_ = os.WriteFile(filler, make([]byte, 8<<20), 0o600)
+	addUntil(t, p, "full", http.StatusServiceUnavailable)
+	began := time.Now()
+	testbed.Write(t, hold, "")
+	testbed.Until(t, "the trouble", shown(func(trouble string, _ int64) bool {
+		return strings.Contains(trouble, "Free some space")
+	}), p.log)
+	t.Logf("it was said after %s", time.Since(began))
+	if out := mustRun(t, p.dir, "runs", "show", id); !strings.Contains(out, "held up") || !strings.Contains(out, "Free some space") {
+		t.Errorf("runs show: %s", out)
+	}
+	if log := p.log.String(); !strings.Contains(log, "a run is held up") || !strings.Contains(log, id) {
+		t.Errorf("the log: %s", log)
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	testbed.Until(t, "its end", shown(func(trouble string, events int64) bool { return trouble == "" && events == 3 }), p.log)
+	if out := mustRun(t, p.dir, "runs", "show", id); !strings.Contains(out, "the run was held up, since nothing could be recorded") {
+		t.Errorf("the record: %s", out)
+	}
+	mustRun(t, p.dir, "runs", "cancel", id)
 }
 
 func TestAFolderThatBecomesReadOnlyStopsWritesUntilItIsNot(t *testing.T) {

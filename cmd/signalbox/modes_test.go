@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"signalbox/internal/run/engine"
+	"signalbox/internal/run/runtest"
 	"signalbox/internal/testbed"
 )
 
@@ -298,5 +300,43 @@ func TestARunIsRefusedBeforeItStartsIfItsCLICannotBeHeldToItsMode(t *testing.T) 
 	p.get("/runs", &runs)
 	if len(runs.Runs) != 0 {
 		t.Errorf("%d runs were recorded", len(runs.Runs))
+	}
+}
+
+// TestARunThatExceedsItsModeIsStopped: some CLIs ignore the rules that they are given. What nobody has named holds nobody.
+func TestARunThatExceedsItsModeIsStopped(t *testing.T) {
+	t.Parallel()
+	lines := strings.ReplaceAll(runInit, "T-1", "T-mode") + fmt.Sprintf(runTool, "a")
+	data, folder := configured(t, runtest.CLI{Stdout: []byte(lines + runResult), Hold: filepath.Join(t.TempDir(), "never")})
+	p := up(t, data)
+	for _, mode := range []string{"read", "edit"} {
+		code, out := run(t, data, "run", "amp", "--mode", mode, "--cwd", folder, "--", "go")
+		if code != 3 || !strings.Contains(out, "stopped (policy) · amp") || !strings.Contains(out, engine.Exceeded+": ") {
+			t.Errorf("%s: %d %s", mode, code, out)
+		}
+		// One that the server starts, by a request that names it.
+		status, answer, err := p.call("POST", "/runs", fmt.Sprintf(
+			`{"engine":"amp","prompt":"go","dir":%q,"budget":{"tokens":100000},"mode":%q}`, folder, mode))
+		var opened, ended struct{ ID, Status, Cause string }
+		if err == nil {
+			err = json.Unmarshal([]byte(answer), &opened)
+		}
+		if err != nil || status != http.StatusCreated {
+			t.Fatal(status, answer, err)
+		}
+		testbed.Until(t, "the end of the run", func() bool {
+			p.get("/runs/"+opened.ID, &ended)
+			return ended.Status != "running"
+		}, p.log)
+		if ended.Status != "stopped" || ended.Cause != "policy" {
+			t.Errorf("%s, started by the server: %+v", mode, ended)
+		}
+	}
+	done, folder := configured(t, runtest.CLI{Stdout: []byte(lines + runResult)})
+	up(t, done)
+	for _, args := range [][]string{nil, {"--mode", "full"}} {
+		if code, out := run(t, done, append(append([]string{"run", "amp", "--cwd", folder}, args...), "--", "go")...); code != 0 {
+			t.Errorf("%v: %d %s", args, code, out)
+		}
 	}
 }

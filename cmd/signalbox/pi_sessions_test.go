@@ -15,7 +15,9 @@ import (
 )
 
 // TestTwentySessionsOfTheRealPiResumeToThemselves although they begin so close together that the beginnings of their ids
-// are the same: the model of each resumed run is sent what its own session has said, and nothing of another.
+// are the same: the model of each resumed run is sent what its own session has said, and nothing of another. The ids are
+// time-ordered, and their first eight digits change every 65 seconds. How fast they begin depends on the machine, so that
+// some share them is asked for, and not that all begin within 10 seconds.
 func TestTwentySessionsOfTheRealPiResumeToThemselves(t *testing.T) {
 	t.Parallel()
 	const sessions, atOnce = 20, 5

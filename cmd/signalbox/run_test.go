@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"signalbox/internal/address"
 	"signalbox/internal/run/engine"
 	runprocess "signalbox/internal/run/process"
 	"signalbox/internal/run/record"
@@ -146,7 +147,6 @@ func TestARunGoesOnWhenTheServerIsKilled(t *testing.T) {
 	}
 }
 
-// TestCancellingARunOfTheServerEndsItsProcess from another process.
 // TestARunOfTheServerHasTheConfigurationOfTheServer, also if that is named by a relative path, and another one than
 // that of a run before.
 func TestARunOfTheServerHasTheConfigurationOfTheServer(t *testing.T) {
@@ -173,6 +173,7 @@ func TestARunOfTheServerHasTheConfigurationOfTheServer(t *testing.T) {
 	}
 }
 
+// TestCancellingARunOfTheServerEndsItsProcess from another process.
 func TestCancellingARunOfTheServerEndsItsProcess(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
 	data, folder := configured(t, runtest.CLI{Stdout: []byte(runInit), Linger: time.Minute, Log: log})
@@ -230,7 +231,7 @@ func TestCtrlCEndsARunCleanly(t *testing.T) {
 	}
 }
 
-// TestEachOutcomeIsSeenEverywhere: the exit code, the last event, the list and the page of the run.
+// TestEachOutcomeIsSeenEverywhere: the exit code, the last event, the command's list and record, and the two pages.
 func TestEachOutcomeIsSeenEverywhere(t *testing.T) {
 	t.Parallel()
 	dir, folder := t.TempDir(), t.TempDir()
@@ -245,6 +246,7 @@ func TestEachOutcomeIsSeenEverywhere(t *testing.T) {
 		"time":      {Stdout: []byte(runInit + fmt.Sprintf(runTool, "a")), Linger: time.Hour},
 	}
 	p := up(t, dir)
+	b := p.signIn(t)
 	for _, c := range []struct {
 		what, status, cause string
 		code                int
@@ -312,6 +314,22 @@ func TestEachOutcomeIsSeenEverywhere(t *testing.T) {
 		}
 		if list := mustRun(t, dir, "runs", "ls", "--status", c.status); !strings.Contains(list, newest.ID) {
 			t.Errorf("%s: it is not listed as %s: %s", c.what, c.status, list)
+		}
+		status, by := `<span class="status status-`+c.status+`">`+c.status+`</span>`, ""
+		if c.status == "stopped" {
+			by = map[string]string{"budget": "by its budget", "time": "by a limit of time"}[c.cause]
+		}
+		_, list := b.open(p.url + address.Runs.At())
+		_, row, _ := strings.Cut(list, `<tr data-key="`+newest.ID)
+		row, _, _ = strings.Cut(row, "</tr>")
+		_, page := b.open(p.url + address.Run.At(newest.ID))
+		for name, text := range map[string]string{"the list of runs": row, "the page of the run": page} {
+			if !strings.Contains(text, status) || !strings.Contains(text, by) {
+				t.Errorf("%s: %s does not say %s %s: %s", c.what, name, c.status, by, text)
+			}
+		}
+		if said := map[string]string{"failed": "It failed", "cancelled": "It was cancelled", "stopped": "It was stopped by "}[c.status]; !strings.Contains(page, said) {
+			t.Errorf("%s: the page does not say %q: %s", c.what, said, page)
 		}
 	}
 }
@@ -466,6 +484,7 @@ func TestALaunchedAgentHasNothingOfTheServersEnvironment(t *testing.T) {
 				variable, value, _ := strings.Cut(line, "=")
 				if strings.Contains(value, canary) || strings.HasPrefix(variable, "SIGNALBOX_") &&
 					variable != runprocess.RunVariable && variable != runprocess.DelegationVariable &&
+					variable != runprocess.DelegationServer &&
 					(name != "codex" || variable != record.TokenVariable) &&
 					variable != "SIGNALBOX_TEST_CLI" {
 					t.Errorf("%s has %s", name, line)

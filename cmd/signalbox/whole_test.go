@@ -13,6 +13,7 @@ import (
 	"github.com/hinshun/vt10x"
 
 	"signalbox/internal/gate"
+	"signalbox/internal/run/runtest"
 	"signalbox/internal/testbed"
 )
 
@@ -192,5 +193,46 @@ func TestWhatIsNotShownIsApprovedInTwoStepsOnATerminal(t *testing.T) {
 	mustRun(t, p.dir, "gates", "approve", g.ID, "--unseen", fmt.Sprint(g.Unseen()))
 	if status() != gate.Approved {
 		t.Error(g.Status)
+	}
+}
+
+// TestARunOnATerminalThatIsNarrowedLosesNothing: what was there before stays, nothing of the run is there twice, and what
+// was shown and nobody has recorded is there at the end, as are the warnings. The terminal is one that does not wrap its
+// lines anew; for the others the rows are computed (internal/cli/run).
+func TestARunOnATerminalThatIsNarrowedLosesNothing(t *testing.T) {
+	t.Setenv("XTERM_VERSION", "XTerm(390)")
+	hold := filepath.Join(t.TempDir(), "go")
+	long := strings.Replace(fmt.Sprintf(runTool, "a"), `"ls"`, `"ls `+strings.Repeat("x", 100)+`"`, 1)
+	malformed := `{"type":"assistant",` + "\n"
+	data, folder := configured(t, runtest.CLI{Stdout: []byte(runInit + malformed + long + runResult), Hold: hold})
+	term := openTerminal(t, 100, 40, "run", "amp", "--no-record", "--data", data, "--cwd", folder, "--", "go")
+	term.shows("the step", func(screen string) bool { return strings.Contains(screen, "▸ $ ls") })
+	screen, fed := vt10x.New(vt10x.WithSize(100, 40)), 0
+	feed := func() string {
+		text := term.seen.String()
+		_, _ = screen.Write([]byte(text[fed:]))
+		fed = len(text)
+		return screen.String()
+	}
+	for _, columns := range []uint16{60, 33} {
+		feed()
+		term.columns = columns
+		term.resize()
+		screen.Resize(int(columns), int(term.rows))
+		before := len(term.seen.String())
+		testbed.Until(t, "two more drawings", func() bool {
+			return strings.Count(term.seen.String()[before:], "working · amp") > 2
+		}, term)
+	}
+	testbed.Write(t, hold, "")
+	term.sees("completed · amp · ")
+	term.ends()
+	end := feed()
+	for text, want := range map[string]int{
+		"amp · mode edit": 1, "warning: amp wrote a line": 1, "$ ls": 1, "completed · amp · ": 1, "working": 0, "done": 1,
+	} {
+		if n := strings.Count(end, text); n != want {
+			t.Errorf("%q is there %d times, want %d:\n%s", text, n, want, end)
+		}
 	}
 }

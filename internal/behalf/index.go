@@ -114,11 +114,15 @@ func rows(e *ledger.Entry) (all []row) {
 			all = append(all, row{claimedPrefix + of.Claimed, e.Seq})
 		}
 	}
-	for _, handoffID := range Under(e) {
+	under, asked := underAndWithin(e)
+	for _, handoffID := range under {
 		all = append(all, row{handoffID, e.Seq})
 	}
-	if handoffID := done(e); handoffID != "" {
-		all = append(all, row{workPrefix + handoffID, e.Seq})
+	byWork, within := done(e)
+	for _, handoffID := range []string{byWork, within, asked} {
+		if r := (row{workPrefix + handoffID, e.Seq}); handoffID != "" && !slices.Contains(all, r) {
+			all = append(all, r)
+		}
 	}
 	return all
 }

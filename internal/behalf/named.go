@@ -18,6 +18,9 @@ const (
 	TokenHeader      = "X-Amp-User-Token"
 	WorkspaceHeader  = "X-Amp-Workspace"
 	DelegationHeader = "X-Amp-Delegation"
+	// WithinHeader has the token of the handoff in whose process the call is made (policy.Claim.Within). Every call over
+	// HTTP may have it.
+	WithinHeader = "X-Amp-Within"
 )
 
 // The members by which an object says it: metadata of AHP and of signals, the context of a mail. Tasks have them with
@@ -95,6 +98,7 @@ func (n Named) Or(other Named) Named {
 	if n.Claim.Token == "" && !n.Claim.Hops {
 		n.Claim.Token, n.Claim.Hops = other.Claim.Token, other.Claim.Hops
 	}
+	n.Claim.Within = cmp.Or(n.Claim.Within, other.Claim.Within)
 	return n
 }
 

@@ -20,6 +20,8 @@ type Of struct {
 	User    string `json:"user,omitzero"`
 	Claimed string `json:"user_claimed,omitzero"`
 	Handoff string `json:"handoff,omitzero"` // the id of the handoff that it was under
+	// Within is the id of the handoff to a process that another agent has done this in (policy.Claim.Within).
+	Within string `json:"within,omitzero"`
 }
 
 // Among reports whether it is one of those that Index.Keys has found; nil is no condition. It is for lists that Among
@@ -113,37 +115,48 @@ func ReadBody(body []byte) []Of {
 // Under are the ids of the handoffs under which the decision in an entry was made, the first of the chain first: none
 // for most entries. What a call only claimed is not among them.
 func Under(e *ledger.Entry) (handoffs []string) {
+	under, _ := underAndWithin(e)
+	return under
+}
+
+// underAndWithin is Under, and the handoff in whose process the decision was asked for as another agent, "" for none.
+func underAndWithin(e *ledger.Entry) (under []string, within string) {
 	// Few bodies are about handoffs, and some are large.
-	if !bytes.Contains(e.Body, []byte(`"delegation"`)) {
-		return nil
+	if !bytes.Contains(e.Body, []byte(`"delegation"`)) && !bytes.Contains(e.Body, []byte(`"within":"`)) {
+		return nil, ""
 	}
 	var b struct {
 		Decision wire.Raw `json:"decision"`
 	}
 	var d struct {
 		Delegation policy.Delegation `json:"delegation"`
+		Within     string            `json:"within"`
 	}
-	if wire.UnmarshalPart(e.Body, &b) != nil || b.Decision.Kind() != '{' || wire.UnmarshalPart(b.Decision, &d) != nil ||
-		!d.Delegation.Verified {
-		return nil
+	if wire.UnmarshalPart(e.Body, &b) != nil || b.Decision.Kind() != '{' || wire.UnmarshalPart(b.Decision, &d) != nil {
+		return nil, ""
 	}
-	for _, hop := range d.Delegation.Hops {
-		handoffs = append(handoffs, hop.ID)
+	if d.Delegation.Verified {
+		for _, hop := range d.Delegation.Hops {
+			under = append(under, hop.ID)
+		}
 	}
-	return handoffs
+	return under, d.Within
 }
 
-// done is the handoff under which something was done, as the body of an entry says that holds no decision (Of.Handoff).
-func done(e *ledger.Entry) string {
-	if !bytes.Contains(e.Body, []byte(`"handoff":"`)) {
-		return ""
+// done are the handoffs under which and in which something was done, as the body of an entry says that holds no decision
+// (Of.Handoff, Of.Within), "" for none.
+func done(e *ledger.Entry) (under, within string) {
+	if !bytes.Contains(e.Body, []byte(`"handoff":"`)) && !bytes.Contains(e.Body, []byte(`"within":"`)) {
+		return "", ""
 	}
 	var b struct {
 		Handoff wire.Raw `json:"handoff"`
+		Within  wire.Raw `json:"within"`
 	}
 	if wire.UnmarshalPart(e.Body, &b) != nil {
-		return ""
+		return "", ""
 	}
-	handoff, _ := wire.Text(b.Handoff)
-	return handoff
+	under, _ = wire.Text(b.Handoff)
+	within, _ = wire.Text(b.Within)
+	return under, within
 }

@@ -62,8 +62,7 @@ func AskedAt(e *ledger.Entry) string {
 	return o.Origin.Run
 }
 
-// AskedBy is Origin.Run for what an agent calls its run: an id of a run of ours, or "". Agents of other
-// programs number their runs as they like, and those have no page here.
+// AskedBy is what has the form of an id of a run of ours, or "".
 func AskedBy(run string) string {
 	if !id.Is("run", run) {
 		return ""

@@ -21,8 +21,11 @@ import (
 type Origin struct {
 	Protocol  string `json:"protocol"`
 	Reference string `json:"reference"` // the protocol's own id of what is held
-	// Run is the run of ours that asks, as its agent says; "" for none. See AskedBy.
+	// Run is the run of ours that asks, as its agent says or a handoff shows; "" for none. See AskedBy.
 	Run string `json:"run,omitzero"`
+	// Outlasts says that what it holds goes on without the run, such as a mail or a task: nothing in the run waits for
+	// it, and it is not withdrawn with the run.
+	Outlasts bool `json:"outlasts,omitzero"`
 	// Callback is where the protocol wants to tell of the resolution.
 	Callback string `json:"callback,omitzero"`
 }
@@ -207,6 +210,7 @@ type Gates struct {
 	readApproval map[string]ReadApproval
 	base         string // where people reach the server; see LinkTo
 	prompt       func(ctx context.Context, workspace, run string) string
+	names        func(ctx context.Context, who roster.Identity, run string) bool
 
 	waiters *ledger.Waiters // for the resolution of a gate, by its id
 }
@@ -234,6 +238,20 @@ func (g *Gates) OnResolved(protocol string, fn func(tx *ledger.Tx, resolved Gate
 
 // PromptOf says how the prompt of a run is found, by which people know what a gate belongs to. Call it before Run.
 func (g *Gates) PromptOf(fn func(ctx context.Context, workspace, run string) string) { g.prompt = fn }
+
+// NamedBy says how it is found out whether an agent may say that its gates are a run's. Call it before Run.
+func (g *Gates) NamedBy(fn func(ctx context.Context, who roster.Identity, run string) bool) {
+	g.names = fn
+}
+
+// AskedBy is Origin.Run for what an agent calls its run: an id of a run of ours whose agent it is, or "". Agents of other
+// programs number their runs as they like, and those have no page here.
+func (g *Gates) AskedBy(ctx context.Context, who roster.Identity, run string) string {
+	if run = AskedBy(run); run != "" && g.names != nil && !g.names(ctx, who, run) {
+		return ""
+	}
+	return run
+}
 
 // LinkTo says at which address people reach the server, for errors that send them to a page of it. Call
 // it before Run.

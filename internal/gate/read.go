@@ -84,7 +84,7 @@ func (g *Gates) Get(ctx context.Context, gateID string) (Gate, error) {
 	return found, err
 }
 
-// Awaited are the gates that a run waits for, as its agents say, the oldest first.
+// Awaited are the gates that wait and name a run, the oldest first.
 func (g *Gates) Awaited(ctx context.Context, workspace, run string) (all []Gate, err error) {
 	p := g.ledger.Prover(ctx)
 	ids, err := waitingFor(p.Query, workspace, run)

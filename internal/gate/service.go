@@ -230,6 +230,9 @@ func (g *Gates) Withdraw(tx *ledger.Tx, workspace, run string) error {
 	ids, err := waitingFor(tx.Query, workspace, run)
 	for _, id := range ids {
 		found, err := load(tx, id)
+		if err == nil && (found.Status != Pending || found.Origin.Outlasts) {
+			continue
+		}
 		if err == nil {
 			err = g.resolve(tx, found, "system", Resolution{
 				Status: Rejected, By: "run " + run, Cause: ByEnd, Note: "The run that asked has ended.",

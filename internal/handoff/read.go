@@ -140,6 +140,47 @@ func (h *Handoffs) Above(handoffID string) (ids []string, err error) {
 	return ids, err
 }
 
+// WorkOf is what a protocol has handed on with a handoff, or with the nearest one above it that it has opened: the id of
+// its piece of work, "" for none.
+func (h *Handoffs) WorkOf(handoffID, protocol string) (work string, err error) {
+	if handoffID == "" {
+		return "", nil
+	}
+	ctx := context.Background()
+	chain, err := h.chains.Get(handoffID, func() ([]hop, error) { return h.chain(ctx, h.ledger.Prover(ctx), handoffID) })
+	for i := range chain {
+		if chain[i].Protocol == protocol {
+			work = chain[i].Work
+		}
+	}
+	return work, err
+}
+
+// Below are the handoffs that a protocol has opened for a piece of work, and of all below them, also of those
+// that are over.
+func (h *Handoffs) Below(ctx context.Context, w Work) (all []Handoff, err error) {
+	found, err := store.All(h.db.Reading(ctx), store.Text,
+		"SELECT id FROM handoff WHERE workspace = $1 AND work = $2 ORDER BY id", w.Workspace, w.ID)
+	p := h.ledger.Prover(ctx)
+	for i := 0; i < len(found) && err == nil; i++ {
+		var one Handoff
+		if one, err = read(p, found[i]); err != nil || one.Protocol != w.Protocol || one.Work != w.ID || one.Workspace != w.Workspace {
+			continue // what an agent has opened by itself may say anything
+		}
+		var chain []ledger.Entry
+		chain, err = p.Entries(ledger.Query{Workspace: w.Workspace, Trace: one.trace, Kinds: []string{Opened}})
+		inside := map[string]bool{one.ID: true}
+		all = append(all, one)
+		for k := range chain { // each after the one above it
+			var below Handoff
+			if below.follow(&chain[k]) == nil && inside[below.Parent] && !inside[below.ID] {
+				inside[below.ID], all = true, append(all, below)
+			}
+		}
+	}
+	return all, err
+}
+
 // Chain is a handoff and all above it, the first one first, for those who may see it.
 func (h *Handoffs) Chain(ctx context.Context, by roster.Identity, handoffID string) ([]Handoff, error) {
 	p := h.ledger.Prover(ctx)

@@ -18,6 +18,8 @@ import (
 type Standing struct {
 	policy.Delegation
 	User *roster.User // of a verified handoff, nil if it is for nobody
+	// Within is the id of the handoff to a process in which another agent makes the call, "" for none.
+	Within string
 
 	call *call
 	take string // the session that takes it with this call, "" if it is taken or not bound
@@ -58,27 +60,71 @@ func (h *Handoffs) find(ctx context.Context, c *call) (Standing, error) {
 // under is Under with the chains that get reads.
 func (h *Handoffs) under(ctx context.Context, c *call, get func(string) ([]hop, error)) (s Standing, err error) {
 	s.call = c
-	if c.claim.Token == "" {
+	switch {
+	case c.claim.Token == "" && c.claim.Within == "":
 		return h.unnamed(ctx, c, get)
+	case c.claim.Token == "":
+		return h.inside(ctx, c, get)
 	}
-	handoffID := h.idIn(c.claim.Token)
-	if handoffID == "" {
-		return s.refuse("This is not the token of a handoff of this server. A token begins with %s_.", tokenPrefix), nil
+	chain, why, err := h.named(c.claim.Token, get)
+	if err != nil || why != "" {
+		return s.refuse("%s", why), err
 	}
-	chain, err := get(handoffID)
-	if fault.Is(err, fault.NotFound) {
-		return s.refuse("There is no handoff with this token."), nil
-	}
-	if err != nil {
+	if s, err = h.stand(ctx, c, chain); err != nil || s.Refused || c.claim.Within == "" || c.claim.Within == c.claim.Token {
 		return s, err
 	}
-	return h.stand(ctx, c, chain)
+	within, err := h.inside(ctx, c, get)
+	if within.Refused {
+		return within, err
+	}
+	s.Within = within.Within
+	return s, err
+}
+
+// named is the chain of the handoff with a token, or why there is none.
+func (h *Handoffs) named(token string, get func(string) ([]hop, error)) (chain []hop, why string, err error) {
+	handoffID := h.idIn(token)
+	if handoffID == "" {
+		return nil, "This is not the token of a handoff of this server. A token begins with " + tokenPrefix + "_.", nil
+	}
+	chain, err = get(handoffID)
+	if fault.Is(err, fault.NotFound) {
+		return nil, "There is no handoff with this token.", nil
+	}
+	return chain, "", err
+}
+
+// inside is a call in a process that was handed work. Of the agent that has the handoff it is under it; of another one
+// it is not, and only belongs there.
+func (h *Handoffs) inside(ctx context.Context, c *call, get func(string) ([]hop, error)) (s Standing, err error) {
+	s.call = c
+	chain, why, err := h.named(c.claim.Within, get)
+	if err != nil || why != "" {
+		return s.refuse("%s", why), err
+	}
+	last := &chain[len(chain)-1]
+	if last.to == c.who.ID && c.claim.Token == "" {
+		return h.stand(ctx, c, chain)
+	}
+	switch why := overIn(chain, h.now()); {
+	case last.Workspace != c.who.Workspace:
+		return s.refuse("The process of this call was handed work in another workspace."), nil
+	case why != "":
+		return s.refuse("The handoff %s, in whose process this call is, is over: %s.", last.ID, why), nil
+	}
+	if c.claim.Token == "" {
+		if s, err = h.unnamed(ctx, c, get); err != nil || s.Refused {
+			return s, err
+		}
+	}
+	s.Within = last.ID
+	return s, nil
 }
 
 // refuse is a call whose token is not valid here.
 func (s Standing) refuse(reason string, args ...any) Standing {
 	s.Delegation = policy.Delegation{ID: s.ID, Refused: true, Unverified: true, Reason: fmt.Sprintf(reason, args...)}
-	s.User, s.take = nil, ""
+	s.User, s.take, s.Within = nil, "", ""
 	return s
 }
 
@@ -244,7 +290,7 @@ func (h *Handoffs) Admit(ctx context.Context, who roster.Identity, claim policy.
 // Stands is an error if the handoff whose token a call shows does not cover it, looked up in the transaction. It is for
 // what was decided a while ago and is about to be given.
 func (h *Handoffs) Stands(tx *ledger.Tx, who roster.Identity, claim policy.Claim, user string) error {
-	if claim.Token == "" {
+	if claim.Token == "" && claim.Within == "" {
 		return nil
 	}
 	ctx := context.Background()

@@ -52,6 +52,9 @@ func ForWork(p ledger.Prover, w Work) (Handoff, error) {
 	return Handoff{}, nil
 }
 
+// Receiver is the id of the agent that has the handoff.
+func (h *Handoff) Receiver() string { return h.to }
+
 // Goes reports whether a handoff can stay in place of another one of the same work: it gives the same, and not for much
 // shorter.
 func (h *Handoff) Goes(instead *Handoff) bool {

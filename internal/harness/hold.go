@@ -97,7 +97,8 @@ func (h *Harness) openGate(ctx context.Context, s *heldStep, past string) (*gate
 	if err != nil {
 		return nil, err
 	}
-	o := s.opening()
+	run := h.core.AskedBy(ctx, s.decision.Record.Behalf(), s.who, cmp.Or(s.metadata().Run, s.text("run_id")))
+	o := s.opening(run)
 	if o.Context, err = h.contextOf(ctx, s); err != nil {
 		return nil, err
 	}
@@ -222,7 +223,7 @@ func (h *Harness) outcomeAnswer(ctx context.Context, s *heldStep, v policy.Verdi
 // opening is what the operator is shown. It shows exactly what the approval is bound
 // to: the payload, under its digest. Everything in it was written by an agent and is
 // displayed as data.
-func (s *heldStep) opening() gate.Opening {
+func (s *heldStep) opening(run string) gate.Opening {
 	e, shown, v := s.policyEvent(""), s.Payload, s.decision.Verdict
 	if s.changed != nil { // what will run
 		shown, e.Fill = s.changed, nil
@@ -238,10 +239,8 @@ func (s *heldStep) opening() gate.Opening {
 	}
 	return gate.Opening{
 		Agent: s.who.ID, AgentName: s.who.Name, Requester: s.who.Actor(), Risk: v.Gate.Risk, Digest: s.digest(),
-		Of: s.decision.Record.Behalf(),
-		Origin: gate.Origin{
-			Protocol: Name, Reference: s.session, Run: gate.AskedBy(cmp.Or(s.metadata().Run, s.text("run_id"))),
-		},
+		Of:     s.decision.Record.Behalf(),
+		Origin: gate.Origin{Protocol: Name, Reference: s.session, Run: run},
 		Shown: gate.Shown{
 			Title: gate.Title(title), Summary: gate.Excerpt(e.Text), ProposedAction: gate.Excerpt(title), Facts: facts,
 			Artifacts: []wire.Raw{shown}, Rule: v.Rule, Reason: v.Reason,

@@ -213,7 +213,8 @@ func (m *Mail) hold(ctx context.Context, l *letter, rules gate.Rules, risk, rule
 	// All that will be delivered is shown: it is the text that is in doubt.
 	opening := gate.Opening{
 		Project: "mail", Of: l.decision.Record.Behalf(), Agent: l.sender.ID, AgentName: l.sender.Name, Requester: l.sender.Actor(), Risk: risk,
-		Origin: gate.Origin{Protocol: Name, Reference: id}, Rules: rules, Digest: l.meta.PayloadSHA256,
+		Origin: gate.Origin{Protocol: Name, Reference: id, Run: m.core.AskedBy(ctx, l.decision.Record.Behalf(), l.sender, ""), Outlasts: true},
+		Rules:  rules, Digest: l.meta.PayloadSHA256,
 		Shown: gate.Shown{
 			Title: amp.FirstLine("Message to "+l.to.String()+": "+l.Subject, 120), Summary: l.Text,
 			ProposedAction: "Deliver the message to " + l.to.String(), Rule: rule, Reason: reason,

@@ -116,8 +116,11 @@ type Event struct {
 // rulebook finds out what is true of it.
 type Claim struct {
 	Token string // of a handoff, "" if the call has none
-	Hops  bool   // the call lists hops itself, which prove nothing
-	Depth *int64 // how many agents deep the call says it is, nil if it does not say
+	// Within is the token of a handoff to a process that this call is made in, perhaps as another agent; "" for none. To
+	// another agent it gives nothing: what the call does is found under the handoff, and that is all.
+	Within string
+	Hops   bool   // the call lists hops itself, which prove nothing
+	Depth  *int64 // how many agents deep the call says it is, nil if it does not say
 	// Subagent is the id of the subagent inside of the session that makes the call, and SubagentType what kind of
 	// subagent it is, as the hooks of its CLI report them; "" for the session itself.
 	Subagent, SubagentType string
@@ -125,7 +128,7 @@ type Claim struct {
 
 // Empty reports whether the call claims nothing. A depth of 0 is what every event of AHP says.
 func (c *Claim) Empty() bool {
-	return c.Token == "" && !c.Hops && c.Subagent == "" && (c.Depth == nil || *c.Depth == 0)
+	return c.Token == "" && c.Within == "" && !c.Hops && c.Subagent == "" && (c.Depth == nil || *c.Depth == 0)
 }
 
 // Complete decodes the data that is still to be filled in. It must be called before the

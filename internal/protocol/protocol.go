@@ -67,6 +67,18 @@ func (c Core) Derive(purpose string) []byte {
 	return h.Sum(nil)
 }
 
+// AskedBy is the run that a gate of an agent is of: the one in which its call was made, as the server knows it by a
+// handoff, else the one that the agent names, if it is one of the agent's. It reads, so call it before a transaction.
+func (c Core) AskedBy(ctx context.Context, of behalf.Of, who roster.Identity, named string) string {
+	for _, handoffID := range []string{of.Handoff, of.Within} {
+		work, err := c.Handoffs.WorkOf(handoffID, "run")
+		if err == nil && gate.AskedBy(work) != "" {
+			return work
+		}
+	}
+	return c.Gates.AskedBy(ctx, who, named)
+}
+
 // Protocol is one of the languages that agents speak. Its package makes it with the function
 // Protocol; the server opens it once, over the core. The fields before Open need no server, so
 // commands that work on a database alone, such as a rebuild, use them too.

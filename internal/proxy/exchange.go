@@ -118,7 +118,7 @@ func (x *exchange) carry() error {
 	if err != nil {
 		return err
 	}
-	x.of, x.rules = behalf.Found(found), x.p.rules(x.who, found, under)
+	x.of, x.rules = rulebook.Of(found, under), x.p.rules(x.who, found, under)
 	if under.Refused { // also for calls about which no rule is asked
 		return x.refuseCall(x.decideOne(&request{kind: x.kind, provider: x.provider}))
 	}

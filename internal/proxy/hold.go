@@ -163,7 +163,7 @@ func (x *exchange) openGate(gates []gated, o gate.Opening, spec policy.GateSpec,
 	// The address is fixed now, the secret's generation when the gate is resolved (queueCallback).
 	target, _ := x.p.Webhook(x.who.ID)
 	o.Project, o.Agent, o.AgentName, o.Requester, o.Risk = x.project, x.who.ID, x.who.Name, x.who.Actor(), spec.Risk
-	o.Origin = gate.Origin{Protocol: Name, Reference: x.reference(), Run: gate.AskedBy(x.run), Callback: target}
+	o.Origin = gate.Origin{Protocol: Name, Reference: x.reference(), Run: x.p.core.AskedBy(x.r.Context(), o.Of, x.who, x.run), Callback: target}
 	o.Rules = gate.RulesOf(&spec)
 	if !x.async {
 		o.Uses = spec.Uses

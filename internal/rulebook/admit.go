@@ -21,7 +21,9 @@ var claimed wire.Carried[behalf.Named]
 
 // WithClaims is a context whose decisions are about a call that says this of itself, where the event is made by somebody
 // who does not know the call, as a tool of MCP calls a service. What the event says itself comes first.
-func WithClaims(ctx context.Context, n behalf.Named) context.Context { return claimed.With(ctx, n) }
+func WithClaims(ctx context.Context, n behalf.Named) context.Context {
+	return claimed.With(ctx, n.Or(claimed.Of(ctx)))
+}
 
 // Admit finds out what is true of what a call says of itself, for a protocol that refuses a call before it asks about
 // it. The error of a call that is refused is recorded where it is answered. What is returned acts for the user whose

@@ -99,6 +99,7 @@ func (b *Book) Decide(ctx context.Context, who roster.Identity, event policy.Eve
 		return b.unknown(r, err)
 	}
 	r.User, r.Scopes, r.Delegation = userOf(found), scope.Common(who.Scopes, under.Scopes), under.Delegation
+	r.Within = under.Within
 	if found.User != nil {
 		r.Scopes = scope.Common(scope.Common(r.Scopes, found.User.Scopes), found.Scopes)
 	}
@@ -152,6 +153,7 @@ func (b *Book) Behalf(ctx context.Context, who roster.Identity, claim policy.Cla
 func (b *Book) behalf(ctx context.Context, who roster.Identity, claim policy.Claim, session, named string) (
 	found roster.Behalf, under handoff.Standing, err error,
 ) {
+	claim.Within = cmp.Or(claim.Within, claimed.Of(ctx).Claim.Within)
 	if who.Proved != nil && named == "" {
 		named = who.Proved.User.ID // a handoff for somebody else is refused
 	}

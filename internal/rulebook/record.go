@@ -35,8 +35,10 @@ type Record struct {
 	Scopes  []string        `json:"scopes,omitzero"`       // what both and every hop allow, absent for everything
 	// Delegation is the handoff under which it is.
 	Delegation policy.Delegation `json:"delegation,omitzero"`
-	Tier       policy.Tier       `json:"tier,omitzero"` // that of the event, where the event is left out
-	Now        int64             `json:"now"`           // microseconds
+	// Within is the id of the handoff to a process that has made the call as another agent.
+	Within string      `json:"within,omitzero"`
+	Tier   policy.Tier `json:"tier,omitzero"` // that of the event, where the event is left out
+	Now    int64       `json:"now"`           // microseconds
 	// Refused is the name in place of a rule's if the call was refused for what it says of itself.
 	Refused string        `json:"refused,omitzero"`
 	Recent  policy.Counts `json:"recent,omitzero"` // the counters that rules looked at
@@ -53,9 +55,19 @@ type Record struct {
 
 // Behalf is for whom the decision was made, for entries that follow from it.
 func (r *Record) Behalf() behalf.Of {
-	of := behalf.Of{User: r.User.ID, Claimed: r.Claimed}
+	of := behalf.Of{User: r.User.ID, Claimed: r.Claimed, Within: r.Within}
 	if r.Delegation.Verified {
 		of.Handoff = r.Delegation.ID
+	}
+	return of
+}
+
+// Of is for whom a call is about which no rule is asked.
+func Of(found roster.Behalf, under handoff.Standing) behalf.Of {
+	of := behalf.Found(found)
+	of.Within = under.Within
+	if under.Verified {
+		of.Handoff = under.ID
 	}
 	return of
 }

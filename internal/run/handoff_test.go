@@ -2,6 +2,7 @@ package run_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -214,6 +215,93 @@ func TestWhatARunDoesIsInTheBackground(t *testing.T) {
 			if d.Record.Tier != want || d.Record.Event.Tier != want {
 				t.Errorf("with %q: %s", claim, d.Record.Tier)
 			}
+		}
+	})
+}
+
+// What a process of a run does as another agent is found under the run, and gets nothing of its power. A token that is
+// not of this server, of another workspace or of a run that has ended is refused.
+func TestWhatAProcessOfARunDoesAsAnotherAgentIsInIt(t *testing.T) {
+	eachHanding(t, func(t *testing.T, n *handing) {
+		r := n.open(run.Request{Agent: "local", User: "alice"})
+		decide := func(who roster.Identity, tool string, claim policy.Claim) (string, behalf.Of, int64) {
+			d := n.Book.Decide(t.Context(), who, policy.Event{Point: policy.OnAction, Tool: tool, Session: "s", Claim: claim})
+			var seq int64
+			n.must(n.Ledger.Write(t.Context(), func(tx *ledger.Tx) error {
+				seq = tx.Append(d.Entry(who, tool, "session:s"))
+				return nil
+			}))
+			return d.Rule, d.Record.Behalf(), seq
+		}
+		token := r.Handoff.Token
+		rule, of, seq := decide(n.other, "pay", policy.Claim{Within: token})
+		if rule != "default" || of != (behalf.Of{Within: r.Handoff.ID}) { // alice may not pay, and it is not for her
+			t.Errorf("another agent: %s %+v", rule, of)
+		}
+		if run := n.Core.AskedBy(t.Context(), of, n.other, ""); run != r.ID {
+			t.Errorf("its gate is of %q", run)
+		}
+		if rule, of, _ := decide(n.local, "pay", policy.Claim{Within: token}); rule != policy.ScopesRule || of.Handoff != r.Handoff.ID {
+			t.Errorf("the agent that has it: %s %+v", rule, of)
+		}
+		for name, forged := range map[string]string{
+			"no token": "x", "a forged one": token[:len(token)-4] + "0000", "an id": r.Handoff.ID,
+		} {
+			if rule, of, _ := decide(n.other, "pay", policy.Claim{Within: forged}); rule != policy.HandoffRule || of.Within != "" {
+				t.Errorf("%s: %s %+v", name, rule, of)
+			}
+		}
+		for who, want := range map[*roster.Identity]string{&n.local: r.ID, &n.other: ""} {
+			if got := n.Core.AskedBy(t.Context(), behalf.Of{}, *who, r.ID); got != want {
+				t.Errorf("%s, which only names it, asks in %q", who.Name, got)
+			}
+		}
+		testbed.Until(t, "the trace", func() bool {
+			page, err := n.runs.Trace(t.Context(), r.ID, 0, 100)
+			n.must(err)
+			return slices.ContainsFunc(page.Entries, func(e ledger.EntryView) bool { return e.Seq == seq })
+		})
+		_, err := n.runs.Report(t.Context(), n.operator, r.ID, run.Report{From: 1, Events: entries(1, started, completed)})
+		n.must(err)
+		if rule, _, _ := decide(n.other, "pay", policy.Claim{Within: token}); rule != policy.HandoffRule {
+			t.Errorf("after the end of the run: %s", rule)
+		}
+	})
+}
+
+// A run inside of a run is in its trace, and a run that a task has started has the task.
+func TestATraceHasTheRunsInsideAndTheTaskOfARun(t *testing.T) {
+	eachHanding(t, func(t *testing.T, n *handing) {
+		var given handoff.Handoff
+		by := n.operator
+		by.Workspace = "default"
+		n.must(n.Ledger.Write(t.Context(), func(tx *ledger.Tx) (err error) {
+			given, err = n.Handoffs.OpenIn(t.Context(), tx, handoff.By{Who: by}, handoff.Opening{
+				To: n.local.ID, Work: "T-1", Protocol: "task",
+			})
+			tx.Append(ledger.Event{Workspace: "default", Kind: "thing.done", Actor: "x", Subject: "T-1", Trace: "task:default:T-1"})
+			return err
+		}))
+		n.Handoffs.Forget()
+		r := n.open(run.Request{Agent: "local", Delegation: n.Handoffs.Give(given.ID).Token})
+		inner := n.open(run.Request{Agent: "other", Delegation: r.Handoff.Token})
+		if r.Task != "T-1" || inner.Task != "T-1" {
+			t.Errorf("%q %q", r.Task, inner.Task)
+		}
+		page, err := n.runs.Trace(t.Context(), r.ID, 0, 100)
+		n.must(err)
+		var got []string
+		for _, e := range page.Entries {
+			got = append(got, e.Kind+" "+e.Subject)
+		}
+		for _, want := range []string{"run.opened " + r.ID, "run.opened " + inner.ID, "thing.done T-1"} {
+			if !slices.Contains(got, want) {
+				t.Errorf("%q is missing: %q", want, got)
+			}
+		}
+		if page, err := n.runs.Trace(t.Context(), inner.ID, 0, 100); err != nil ||
+			slices.ContainsFunc(page.Entries, func(e ledger.EntryView) bool { return e.Subject == r.ID }) {
+			t.Errorf("the run inside has the one around it: %v %+v", err, page)
 		}
 	})
 }

@@ -30,6 +30,9 @@ func (s *Runs) Beat(ctx context.Context, run string, p Pulse) (Orders, error) {
 	if err != nil {
 		return Orders{}, err
 	}
+	if p.Trouble != nil { // before anything that may fail for the same reason
+		s.noteTrouble(r, *p.Trouble)
+	}
 	o := Orders{Held: p.Thread == ""}
 	if r.Status == Running {
 		if p.Supervisor != "" {
@@ -53,14 +56,20 @@ func (s *Runs) Beat(ctx context.Context, run string, p Pulse) (Orders, error) {
 		}
 	}
 	err = s.ending.Await(ctx, run, func(ctx context.Context) (bool, error) {
-		r, err := s.Get(ctx, run)
-		o.Events, o.Stop, o.Cause, o.Ended, o.Calls = r.Events, r.Stop, r.Cause, r.Status != Running, r.Calls
-		if err == nil && p.Awaited {
-			if o.Awaited, err = s.awaited(ctx, r); others(o.Awaited, p.Known) {
-				return true, err
+		var awaited []Awaited
+		var err error
+		if p.Awaited { // before the run: gates that end with it are gone then, and nobody has decided them
+			if awaited, err = s.awaited(ctx, r); err != nil {
+				return false, err
 			}
 		}
-		return !o.Held || o.Stop != "" || o.Ended || p.Calls > 0 && r.Calls >= p.Calls, err
+		r, err := s.Get(ctx, run)
+		o.Events, o.Stop, o.Cause, o.Ended, o.Calls = r.Events, r.Stop, r.Cause, r.Status != Running, r.Calls
+		if err == nil && !o.Ended {
+			o.Awaited = awaited
+		}
+		news := p.Awaited && others(o.Awaited, p.Known)
+		return news || !o.Held || o.Stop != "" || o.Ended || p.Calls > 0 && r.Calls >= p.Calls, err
 	})
 	if err == nil && p.Handoff && !o.Ended {
 		o.Handoff, err = s.handed(alive, r)
@@ -69,6 +78,20 @@ func (s *Runs) Beat(ctx context.Context, run string, p Pulse) (Orders, error) {
 		return Orders{}, err
 	}
 	return o, nil
+}
+
+// noteTrouble keeps in memory, where a full disk does not matter, why a run is held up, and tells the operator.
+func (s *Runs) noteTrouble(r Run, why string) {
+	if why == r.Trouble || r.Status != Running {
+		return
+	}
+	if why = why[:min(len(why), maxReason)]; why == "" {
+		s.trouble.Delete(r.ID)
+		s.core.Log.Info("a run is recorded again", "run", r.ID)
+		return
+	}
+	s.trouble.Store(r.ID, strings.ToValidUTF8(why, ""))
+	s.core.Log.Warn("a run is held up, since nothing of it can be recorded", "run", r.ID, "reason", why)
 }
 
 // decidedWait is how long it takes at the most until a supervisor hears that a person has decided.

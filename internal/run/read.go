@@ -44,7 +44,7 @@ func scanRun(read store.Scan) (Run, error) {
 	}
 	r.Prompt, r.Dir, r.Model, r.Budget, r.Of = b.Prompt, b.Dir, b.Model, b.Budget, b.Of
 	r.Supervised, r.Launched, r.Host, r.OpenedBy, r.Origin = b.Supervised, b.Launched, b.Host, entry.Actor, b.Origin
-	r.Metered, r.MeterAgent, r.Limits, r.Mode = b.Metered, b.MeterAgent, b.Limits, b.Mode
+	r.Metered, r.MeterAgent, r.Limits, r.Mode, r.Named, r.Task = b.Metered, b.MeterAgent, b.Limits, b.Mode, b.Named, b.Task
 	r.Sandbox, r.Hosts, r.Worktree = b.Sandbox, b.Hosts, b.Worktree
 	if claims != (said{}) {
 		r.Said = &Budget{Tokens: claims.Tokens, USD: dollars(claims.Nanos)}
@@ -61,6 +61,9 @@ func (s *Runs) Get(ctx context.Context, id string) (Run, error) {
 	r, err := scanRun(s.core.DB.Read.QueryRowContext(ctx, selectRun+" WHERE run.id = $1", id).Scan)
 	if errors.Is(err, sql.ErrNoRows) || err == nil && !wire.InScope(ctx, r.Workspace) {
 		return Run{}, noRun(id)
+	}
+	if why, held := s.trouble.Load(id); held && r.Status == Running {
+		r.Trouble, _ = why.(string)
 	}
 	return r, store.Explain(err)
 }

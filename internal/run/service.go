@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"signalbox/internal/alarm"
@@ -71,6 +72,8 @@ type Runs struct {
 	Options
 	core   protocol.Core
 	ending *ledger.Waiters // for the order to stop a run, or its end, by its id
+	// trouble is why runs are held up whose supervisors have told this node, by their ids.
+	trouble sync.Map
 }
 
 // New makes the service over a core whose ledger has Projection.
@@ -86,13 +89,14 @@ func New(core protocol.Core, o Options) *Runs {
 		}
 		return gate.AskedAt(e)
 	}
-	s := &Runs{o, core, core.Ledger.Waiters(ending)}
+	s := &Runs{Options: o, core: core, ending: core.Ledger.Waiters(ending)}
 	core.Gates.PromptOf(func(ctx context.Context, workspace, run string) string {
 		if found, err := s.Get(wire.WithScope(ctx, workspace), run); err == nil { // or there is none to name
 			return found.Prompt
 		}
 		return ""
 	})
+	core.Gates.NamedBy(s.isAgent)
 	return s
 }
 
@@ -112,6 +116,9 @@ func (s *Runs) Open(ctx context.Context, who roster.Identity, n Request) (Run, e
 		return Run{}, err
 	}
 	hands, err := s.handing(ctx, who, workspace, n, b.Of)
+	if err == nil {
+		b.Task, err = s.core.Handoffs.WorkOf(hands.by.Under.ID, "task")
+	}
 	if err != nil {
 		return Run{}, err
 	}
@@ -278,6 +285,7 @@ func (s *Runs) Report(ctx context.Context, who roster.Identity, run string, repo
 		return err
 	})
 	if err == nil && o.Ended {
+		s.trouble.Delete(run)
 		s.core.Handoffs.Forget()
 		if err := s.release(ctx, run); err != nil {
 			s.core.Log.Warn("cannot release a run's session; its lease will end", "error", err.Error())

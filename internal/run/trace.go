@@ -12,9 +12,10 @@ import (
 	"signalbox/internal/wire"
 )
 
-// Trace is what belongs to a run, in order: its own entries, and everything that was decided and done under what it has
-// handed on, in whatever protocol: steps of its sessions, gates and votes, calls of models, mail and tasks. What a call
-// only claims does not belong to it. The latest may be missing for a moment, as in every list by handoff.
+// Trace is what belongs to a run, in order: its own entries, and those of runs inside of it; the task for which it was started; and everything that was
+// decided and done under what it has handed on, or in its processes as another agent, in whatever protocol: steps of its
+// sessions, gates and votes, calls of models, mail and tasks. What a call only claims does not belong to it. The latest
+// may be missing for a moment, as in every list by handoff.
 func (s *Runs) Trace(ctx context.Context, id string, after int64, limit int) (ledger.EntryPage, error) {
 	page := ledger.EntryPage{Entries: []ledger.EntryView{}, Next: after}
 	r, err := s.Get(ctx, id)
@@ -22,23 +23,33 @@ func (s *Runs) Trace(ctx context.Context, id string, after int64, limit int) (le
 		return page, err
 	}
 	q := ledger.Query{Workspace: r.Workspace, After: after, Limit: limit}
-	own := q
-	own.Trace = id
-	all, err := s.core.Ledger.Entries(ctx, own)
+	handed, err := s.core.Handoffs.Below(ctx, handoff.Work{Workspace: r.Workspace, Protocol: Name, ID: id})
 	if err != nil {
 		return page, err
 	}
-	handed, _, err := s.core.Handoffs.List(ctx, handoff.Filter{Workspace: r.Workspace, Work: id, All: true}, wire.Paging{Limit: wire.MaxPage})
-	for i := 0; i < len(handed) && err == nil; i++ {
-		if handed[i].Protocol != Name { // which an agent has opened by itself, and says that it is for this run
-			continue
+	traces := []string{id}
+	if r.Task != "" {
+		traces = append(traces, "task:"+r.Workspace+":"+r.Task) // as package task has it
+	}
+	var all []ledger.Entry
+	for i := range handed {
+		under, err := s.core.Behalf.Entries(ctx, behalf.Query{Query: q, Handoff: handed[i].ID, Work: true})
+		if err != nil {
+			return page, err
 		}
-		var under []ledger.Entry
-		under, err = s.core.Behalf.Entries(ctx, behalf.Query{Query: q, Handoff: handed[i].ID, Work: true})
 		all = append(all, under...)
+		if inner := handed[i]; inner.Protocol == Name && !slices.Contains(traces, inner.Work) {
+			traces = append(traces, inner.Work)
+		}
 	}
-	if err != nil {
-		return page, err
+	for _, trace := range traces {
+		own := q
+		own.Trace = trace
+		found, err := s.core.Ledger.Entries(ctx, own)
+		if err != nil {
+			return page, err
+		}
+		all = append(all, found...)
 	}
 	slices.SortFunc(all, func(a, b ledger.Entry) int { return cmp.Compare(a.Seq, b.Seq) })
 	all = slices.CompactFunc(all, func(a, b ledger.Entry) bool { return a.Seq == b.Seq })

@@ -129,6 +129,10 @@ type opened struct {
 	Hosts   []string    `json:"hosts,omitempty"` // what it may call from the sandbox
 	// Worktree says that it works in a git worktree of its own.
 	Worktree bool `json:"worktree,omitzero"`
+	// Named says that the request has named the mode, and not the configuration.
+	Named bool `json:"named,omitzero"`
+	// Task is the id of the task under whose handoff the run was opened, "" for none.
+	Task string `json:"task,omitzero"`
 }
 
 // Proxy is the value of Metered for a run whose calls of models go through the model proxy.
@@ -167,11 +171,13 @@ type Run struct {
 	Sandbox bool     `json:"sandbox,omitempty"`
 	Hosts   []string `json:"hosts,omitempty"`
 	// Worktree says that the agent works in a git worktree of its own, which begins at the commit of Dir.
-	Worktree bool    `json:"worktree,omitempty"`
-	Events   int64   `json:"events"`
-	Tokens   int64   `json:"tokens"`
-	CostUSD  float64 `json:"cost_usd"`
-	Calls    int64   `json:"calls,omitempty"` // of models, as far as they are known
+	Worktree bool `json:"worktree,omitempty"`
+	// Named says that whoever opened the run has named the mode: the run is stopped if its stream shows more.
+	Named   bool    `json:"mode_named,omitempty"`
+	Events  int64   `json:"events"`
+	Tokens  int64   `json:"tokens"`
+	CostUSD float64 `json:"cost_usd"`
+	Calls   int64   `json:"calls,omitempty"` // of models, as far as they are known
 	// Metered is proxy if Tokens and CostUSD are those of calls through the model proxy. Said is then what the CLI says.
 	Metered    string  `json:"metered,omitempty"`
 	MeterAgent string  `json:"meter_agent,omitempty"` // the agent, by its id, whose calls these are
@@ -179,6 +185,10 @@ type Run struct {
 	OpenedBy   string  `json:"opened_by"`
 	Origin     string  `json:"origin,omitempty"`
 	behalf.Of          // on whose behalf
+	// Task is the task for which it was started, as the handoff shows under which that was.
+	Task string `json:"task,omitempty"`
+	// Trouble is why the run is held up: nothing of it can be recorded, as its supervisor says; only where one run is shown.
+	Trouble string `json:"trouble,omitempty"`
 	// Awaited are the decisions that the run waits for; only where one run is shown.
 	Awaited []Awaited `json:"awaited,omitempty"`
 	// Handoff is what the run hands on to its hooks: in the answer to the caller that reports the run, and nowhere else.
@@ -203,6 +213,9 @@ type Awaited struct {
 	Agent string    `json:"agent"`
 	Since time.Time `json:"since"`
 	Link  string    `json:"link"` // where it can be decided
+	// Outlasts says that the run goes on meanwhile, and that it is decided after its end too: it is about a task, a mail
+	// or the trust of an agent.
+	Outlasts bool `json:"outlasts,omitempty"`
 }
 
 // Page is a page of runs, the newest first.
@@ -250,6 +263,8 @@ type Pulse struct {
 	// the ids of their gates.
 	Awaited bool     `json:"awaited,omitempty"`
 	Known   []string `json:"known,omitempty"`
+	// Trouble is why nothing of the run can be recorded, as on a full disk, and "" when it can be again.
+	Trouble *string `json:"trouble,omitempty"`
 }
 
 // Numbered is a recorded event, as readers get it.
@@ -325,6 +340,7 @@ func (n Request) opening() (opened, error) {
 		Engine: n.Engine, Prompt: n.Prompt, Dir: n.Dir, Model: n.Model, Budget: n.Budget, Supervised: n.Supervised,
 		Host: n.Host, Launched: !n.Recorded, Origin: n.Origin, Metered: n.Metered, Limits: n.Limits, Mode: n.Mode,
 		Worktree: n.Worktree,
+		Named:    !n.Recorded && (n.Mode != "" || n.Supervised),
 	}
 	e, err := engine.Find(n.Engine)
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	"signalbox/internal/mail/federation"
 	"signalbox/internal/mcp"
 	"signalbox/internal/oidc"
+	"signalbox/internal/policy"
 	"signalbox/internal/refusal"
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
@@ -93,6 +94,9 @@ func (s *Server) serve(route *wire.Route) http.Handler {
 		r = r.WithContext(refusal.With(r.Context(), s.core.Refusals, refusal.Call{
 			Source: source, Name: name,
 		}))
+		if within := r.Header.Get(behalf.WithinHeader); within != "" {
+			r = r.WithContext(rulebook.WithClaims(r.Context(), behalf.Named{Claim: policy.Claim{Within: within}}))
+		}
 		if err := s.answer(counted, r, route); err != nil {
 			refusal.Note(r.Context(), err)
 			s.challenge(counted, r, route, err)

@@ -95,7 +95,7 @@ func (s *Signals) recordSignal(
 	recorded := ledger.Body{Value: &body, JSON: text}
 	var due gate.Prepared
 	if body.Gate != "" {
-		if due, err = gate.Prepare(opening(who, sig, d, body.Cost)); err != nil {
+		if due, err = gate.Prepare(opening(who, sig, d, body.Cost, s.core.AskedBy(ctx, d.Record.Behalf(), who, sig.RunID))); err != nil {
 			return Received{}, err
 		}
 	}
@@ -128,7 +128,7 @@ func (s *Signals) recordSignal(
 
 // opening is the gate of a signal: what the operator is shown, and the rule's conditions. A
 // gate that a rule forces (SIG-21) may lack a proposed action, and says so (SIG-11).
-func opening(who roster.Identity, sig *Signal, d rulebook.Decision, cost *CostCheck) gate.Opening {
+func opening(who roster.Identity, sig *Signal, d rulebook.Decision, cost *CostCheck, run string) gate.Opening {
 	v, about := d.Verdict, gate.OnBehalf(&d.Record, sig.event().User)
 	title := sig.ProposedAction
 	if title == "" {
@@ -138,7 +138,7 @@ func opening(who roster.Identity, sig *Signal, d rulebook.Decision, cost *CostCh
 		Project: sig.ProjectID, Agent: who.ID, AgentName: who.Name, Requester: who.Actor(), Risk: v.Gate.Risk,
 		Of: d.Record.Behalf(),
 		Origin: gate.Origin{
-			Protocol: Name, Reference: sig.RunID, Run: gate.AskedBy(sig.RunID), Callback: sig.WebhookURL,
+			Protocol: Name, Reference: sig.RunID, Run: run, Callback: sig.WebhookURL,
 		},
 		Shown: gate.Shown{
 			Title: gate.Title(title), Summary: sig.Summary, ProposedAction: sig.ProposedAction,

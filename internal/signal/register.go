@@ -8,9 +8,12 @@ import (
 	"slices"
 	"strings"
 
+	"signalbox/internal/behalf"
+	"signalbox/internal/fault"
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 	"signalbox/internal/roster"
+	"signalbox/internal/rulebook"
 	"signalbox/internal/wire"
 )
 
@@ -20,6 +23,7 @@ const registrations = "amp-registration"
 
 // registered is the body of agent.registered. The subject is the agent's id.
 type registered struct {
+	behalf.Of
 	Trust        string   `json:"trust"` // the level it asks for, "" for none
 	Capabilities []string `json:"capabilities"`
 	Gate         string   `json:"gate,omitempty"` // decides about the trust; "" if none is needed
@@ -45,17 +49,25 @@ func (s *Signals) takeRegistration(ctx context.Context, who roster.Identity, f *
 	if err := inScope(who, name); err != nil {
 		return Received{}, err
 	}
-	body := registered{Trust: trust, Capabilities: capabilities, Message: f.body}
+	found, under, err := s.core.Book.Behalf(ctx, who, f.named.Claim, f.named.User)
+	if err == nil && under.Refused {
+		err = fault.New(fault.Forbidden, "%s", under.Reason).About("delegation")
+	}
+	if err != nil {
+		return Received{}, err
+	}
+	body := registered{Of: rulebook.Of(found, under), Trust: trust, Capabilities: capabilities, Message: f.body}
 	var due gate.Prepared
 	if trustRank(trust) > trustRank(who.Trust) {
 		body.Gate = gate.NewID()
-		var err error
-		if due, err = gate.Prepare(askForTrust(who, body)); err != nil {
+		o := askForTrust(who, body)
+		o.Origin.Run = s.core.AskedBy(ctx, body.Of, who, "")
+		if due, err = gate.Prepare(o); err != nil {
 			return Received{}, err
 		}
 	}
 	waiting := "" // the open gate of an earlier registration for the same level
-	err := s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
+	err = s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		waiting = "" // the function may run twice
 		err := tx.QueryRow("SELECT gate FROM registration WHERE agent = $1 AND trust = $2 AND gate <> ''",
 			[]any{who.ID, trust}, &waiting)
@@ -106,8 +118,8 @@ func askForTrust(who roster.Identity, r registered) gate.Opening {
 		summary += " It says that it can: " + strings.Join(r.Capabilities, ", ") + "."
 	}
 	return gate.Opening{
-		Project: DefaultProject, Agent: who.ID, AgentName: who.Name, Requester: who.Actor(), Risk: "high",
-		Origin: gate.Origin{Protocol: registrations, Reference: r.Trust},
+		Project: DefaultProject, Agent: who.ID, AgentName: who.Name, Requester: who.Actor(), Risk: "high", Of: r.Of,
+		Origin: gate.Origin{Protocol: registrations, Reference: r.Trust, Outlasts: true},
 		Shown: gate.Shown{
 			Title: who.Name + " asks for the trust level " + r.Trust, Summary: summary,
 			ProposedAction: "Give " + who.Name + " the trust level " + r.Trust + ".",

@@ -78,6 +78,8 @@ func (s *Tasks) findUser(ctx context.Context, w *work) (*amp.Refusal, error) {
 	if under.Verified {
 		w.under = under.ID
 	}
+	w.within = under.Within
+	w.run = s.core.AskedBy(ctx, behalf.Of{Handoff: w.under, Within: w.within}, w.party.Identity, "")
 	w.setUser()
 	return w.checkToken(under), nil
 }
@@ -107,12 +109,14 @@ func taskUser(t *amp.Task) string {
 	return cmp.Or(t.Claimed, t.User)
 }
 
-// of is for whom the entries of a step are: its task is, and a new one is for whom its first document is.
+// of is for whom the entries of a step are: its task is, and a new one is for whom its first document is; and under which
+// handoff, and in which, its sender acts.
 func (w *work) of() behalf.Of {
+	of := behalf.Of{User: w.world.User, Claimed: w.world.Claimed, Handoff: w.under, Within: w.within}
 	if w.before != nil {
-		return behalf.Of{User: w.before.User, Claimed: w.before.Claimed}
+		of.User, of.Claimed = w.before.User, w.before.Claimed
 	}
-	return behalf.Of{User: w.world.User, Claimed: w.world.Claimed}
+	return of
 }
 
 // onBehalf is what people are told of it at a gate.

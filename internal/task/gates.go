@@ -56,7 +56,7 @@ var severityRisks = map[string]string{"critical": "high", "warning": "medium", "
 // the policy says otherwise one operator decides, and it never expires, because a task that nobody
 // looks at must stay held.
 func (w *work) newOpening(reference, risk string) gate.Opening {
-	o := gate.Opening{Origin: gate.Origin{Protocol: Name, Reference: reference}, Risk: risk, Requester: "system", Of: w.of()}
+	o := gate.Opening{Origin: gate.Origin{Protocol: Name, Reference: reference, Run: w.run, Outlasts: true}, Risk: risk, Requester: "system", Of: w.of()}
 	if w.party.Identity.Kind == roster.HolderAgent {
 		o.Agent, o.AgentName, o.Requester = w.party.Identity.ID, w.party.Identity.Name, w.party.Identity.Actor()
 	}

@@ -302,6 +302,7 @@ func (s *Tasks) readKept(ctx context.Context, w *work, p approvedPlan, g *gate.G
 	if b.Under != "" { // the token is not kept
 		w.named.Claim, w.under = policy.Claim{Token: s.core.Handoffs.Token(b.Under)}, b.Under
 	}
+	w.within = b.Within
 	w.party.Identity, w.party.Role = who, role
 	return w.party.maySend(in), err
 }

@@ -200,6 +200,8 @@ type work struct {
 	called string        // the id of the user that it names, "" if there is none
 	behalf roster.Behalf // for whom its sender acts
 	under  string        // the handoff under which it acts, "" for none
+	within string        // the one to a process in which it acts as another agent, "" for none
+	run    string        // the run in which it acts, "" for none
 
 	handing handing // what becomes of the handoff of the task
 	opened  string  // the handoff that was opened

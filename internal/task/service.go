@@ -471,7 +471,7 @@ func (s *Tasks) writeRefusal(tx *ledger.Tx, r rejection) (*ErrorRecord, error) {
 		}
 		if r.work != nil {
 			w.behalf, w.world.User, w.world.Claimed = r.work.behalf, r.work.world.User, r.work.world.Claimed
-			w.under, w.world.Git = r.work.under, seen
+			w.under, w.within, w.run, w.world.Git = r.work.under, r.work.within, r.work.run, seen
 		}
 		if lost.Plan != nil {
 			w.keep(r.raw)

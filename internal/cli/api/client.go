@@ -18,6 +18,7 @@ import (
 	"net/url"
 	"time"
 
+	"signalbox/internal/behalf"
 	"signalbox/internal/fault"
 	"signalbox/internal/wire"
 )
@@ -31,12 +32,15 @@ const Unreachable fault.Code = "unreachable"
 // not be bounded.
 type Client struct {
 	Base, Token string
-	HTTP        http.Client
+	// Within is the token of the handoff to the process that calls, as the environment of a run or of a task's worker
+	// has it; "" for none.
+	Within string
+	HTTP   http.Client
 }
 
 // As is a client of the same server with another token.
 func (c *Client) As(token string) *Client {
-	return &Client{Base: c.Base, Token: token, HTTP: c.HTTP}
+	return &Client{Base: c.Base, Token: token, Within: c.Within, HTTP: c.HTTP}
 }
 
 // Request is one call. Its body is sent as JSON, or as it is if it is [YAML].
@@ -111,6 +115,9 @@ func (c *Client) Do(ctx context.Context, r Request) (*http.Response, error) {
 		req.Header.Set("Content-Type", media)
 	}
 	req.Header.Set("Authorization", "Bearer "+c.Token)
+	if c.Within != "" {
+		req.Header.Set(behalf.WithinHeader, c.Within)
+	}
 	res, err := c.HTTP.Do(req)
 	if err != nil {
 		return nil, c.unanswered(ctx, err)

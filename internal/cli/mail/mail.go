@@ -34,6 +34,7 @@ import (
 	"signalbox/internal/cli/output"
 	"signalbox/internal/fault"
 	"signalbox/internal/mail/mailbox"
+	"signalbox/internal/run/process"
 )
 
 // commands is what all commands of the group share: the program, and the flags --agent and --dir.
@@ -68,7 +69,11 @@ func (m *commands) open() (*mailbox.Box, error) {
 	if err != nil {
 		return nil, err
 	}
-	return mailbox.Open(where)
+	b, err := mailbox.Open(where)
+	if err == nil {
+		b.Within = process.Handed
+	}
+	return b, err
 }
 
 // identity is the part of an agent that init, rotate and status print.

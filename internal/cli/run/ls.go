@@ -143,6 +143,7 @@ func printRun(w output.Printer, r run.Run) {
 	if r.Said != nil {
 		line("says", fmt.Sprintf("%s tokens, $%.4f, which is not counted again", output.Thousands(r.Said.Tokens), r.Said.USD))
 	}
+	line("held up", r.Trouble)
 	line("stop", r.Stop)
 	for _, a := range r.Awaited {
 		line("waits", awaitedLine(a))
@@ -152,7 +153,11 @@ func printRun(w output.Printer, r run.Run) {
 
 // awaitedLine says that a person is awaited, and where.
 func awaitedLine(a run.Awaited) string {
-	return fmt.Sprintf("for a person since %s: %s (%s asks)", a.Since.Local().Format(time.TimeOnly), a.Title, a.Agent)
+	meanwhile := ""
+	if a.Outlasts {
+		meanwhile = "; the run goes on meanwhile"
+	}
+	return fmt.Sprintf("for a person since %s: %s (%s asks%s)", a.Since.Local().Format(time.TimeOnly), a.Title, a.Agent, meanwhile)
 }
 
 // printEvents prints the events of a run. While it follows a run, it waits for a server that

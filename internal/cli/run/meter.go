@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 
+	"signalbox/internal/behalf"
 	"signalbox/internal/cli/api"
 	"signalbox/internal/fault"
 	"signalbox/internal/roster"
@@ -81,17 +82,20 @@ func (r *runner) meter(ctx context.Context, stop context.CancelCauseFunc) (remov
 	key, led := r.led()
 	if led && m.Headers != "" {
 		headers := "X-Amp-Run: " + r.opened.ID
+		if token := r.token(); token != "" { // the key may be another agent's than the one that has it
+			headers += "\n" + behalf.WithinHeader + ": " + token
+		}
 		if others := os.Getenv(m.Headers); others != "" {
 			headers = others + "\n" + headers
 		}
 		r.spec.Env = append(r.spec.Env, m.Headers+"="+headers)
 		return func() {}, nil
 	}
-	metering := record.Metering{Run: r.opened.ID, Provider: m.Provider, Key: r.providerKey(), Stop: stop}
+	metering := record.Metering{
+		Run: r.opened.ID, Provider: m.Provider, Key: r.providerKey(), Within: r.token(), Stop: stop,
+	}
 	if led && engine.IsAgentKey(key) {
 		metering.AgentKey = key
-	} else {
-		metering.Delegation = r.token()
 	}
 	meter, err := r.server.StartMeter(ctx, metering)
 	if err != nil {

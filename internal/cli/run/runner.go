@@ -183,7 +183,11 @@ func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usa
 		r.spec.Env = append(r.spec.Env, process.UserVariable+"="+r.user)
 	}
 	if token := r.token(); token != "" {
-		r.spec.Env = append(r.spec.Env, process.DelegationVariable+"="+token)
+		server, err := r.Address()
+		if err != nil {
+			return last, err
+		}
+		r.spec.Env = append(r.spec.Env, process.Hand(token, server)...)
 	}
 	unmeter, err := r.meter(ctx, stop)
 	if err != nil {
@@ -201,8 +205,8 @@ func (r *runner) execute(ctx context.Context, show func(engine.Event, engine.Usa
 	r.spec.Lock = locks.Take
 	r.spec.Stop = r.mustStop
 	var recorder *record.Recorder // nil without a server
-	if r.desk != nil {
-		r.spec.Asking = r.desk.Asking
+	r.spec.Asking = func() bool {
+		return r.desk != nil && r.desk.Asking() || recorder != nil && recorder.Asking()
 	}
 	emit := func(e engine.Event, u engine.Usage) {
 		if changed, ok := r.grown(e); ok { // before the last event

@@ -298,7 +298,7 @@ func (s *supervisor) watch(ctx context.Context, id string) error {
 	}
 	r.boxing = boxing{boxed: o.Sandbox, hosts: o.Hosts, hidden: hidden(s.App, loaded)}
 	r.planting = planting{wanted: o.Worktree}
-	r.named = r.spec.Job.Mode == engine.Read || r.spec.Job.Settings.Permissions != ""
+	r.named = r.spec.Job.Mode == engine.Read || o.Named || r.spec.Job.Settings.Permissions != ""
 	// The server may be away for long. What the agent did is not lost for that.
 	_, err = r.execute(ctx, func(engine.Event, engine.Usage) {}, 24*time.Hour)
 	return err

@@ -44,6 +44,7 @@ type view struct {
 	// begun.
 	actions []engine.Event // the last ones
 	steps   int
+	dropped int // of them are shown no longer
 	usage   engine.Usage
 	awaited []run.Awaited // the decisions that the run waits for
 	trouble string        // why nothing can be recorded, "" if it can be
@@ -97,6 +98,14 @@ func (v *view) event(e engine.Event, u engine.Usage) {
 	if e.Phase == engine.Begun {
 		v.steps++
 	}
+	if v.live && e.Action.Kind == engine.Warning { // it stays, above what is redrawn
+		if e.Phase != engine.Updated {
+			v.clear()
+			v.app.Err.Print("%s", actionLine(e))
+			v.draw()
+		}
+		return
+	}
 	v.remember(e)
 	if v.live {
 		v.draw()
@@ -112,6 +121,7 @@ func (v *view) await(all []run.Awaited) {
 	defer v.mu.Unlock()
 	known := v.awaited
 	v.awaited = all
+	waits := waiting(all)
 	if v.live {
 		v.clear()
 	}
@@ -120,12 +130,22 @@ func (v *view) await(all []run.Awaited) {
 			v.app.Err.Print("waits %s\n  %s", awaitedLine(a), a.Link)
 		}
 	}
-	if len(all) == 0 {
+	if waits == 0 && waiting(known) > 0 {
 		v.app.Err.Print("It is decided; the run goes on.")
 	}
 	if v.live {
 		v.draw()
 	}
+}
+
+// waiting is how many decisions hold up the run.
+func waiting(all []run.Awaited) (n int) {
+	for _, a := range all {
+		if !a.Outlasts {
+			n++
+		}
+	}
+	return n
 }
 
 // troubled shows that nothing can be recorded, and why, and that it can be again.
@@ -154,6 +174,7 @@ func (v *view) remember(e engine.Event) {
 	}
 	v.actions = append(v.actions, e)
 	if len(v.actions) > shownActions {
+		v.dropped++
 		v.actions = append(v.actions[:0], v.actions[1:]...)
 	}
 }
@@ -166,8 +187,8 @@ func (v *view) draw() {
 	if v.trouble != "" {
 		lines = append(lines, show.Text("held up, since nothing can be recorded: "+v.trouble))
 	}
-	if len(v.awaited) > 0 {
-		lines = append(lines, "waits for a person: "+output.Count(len(v.awaited), "decision"))
+	if n := waiting(v.awaited); n > 0 {
+		lines = append(lines, "waits for a person: "+output.Count(n, "decision"))
 	}
 	for _, a := range v.actions {
 		lines = append(lines, "  "+string(actionLine(a)))
@@ -270,8 +291,16 @@ func (v *view) end(last engine.Event) {
 	if v.live {
 		v.erase(&b, v.app.Err.TerminalWidth())
 	}
+	if v.live && v.recorded == "" { // nobody else has them
+		if v.dropped > 0 {
+			_, _ = fmt.Fprintf(&b, "  %s before these, which were not recorded\n", output.Count(v.dropped, "action"))
+		}
+		for _, a := range v.actions {
+			_, _ = fmt.Fprintf(&b, "  %s\n", actionLine(a))
+		}
+	}
 	_, _ = fmt.Fprintf(&b, "%s\n", v.status(outcome(last)))
-	if v.live && v.recorded != "" && v.steps > 0 { // which are no longer on the screen
+	if v.live && v.recorded != "" && len(v.actions) > 0 { // which are no longer on the screen
 		_, _ = fmt.Fprintf(&b, "all steps: signalbox runs show %s\n", v.recorded)
 	}
 	if last.Error != "" {

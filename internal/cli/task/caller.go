@@ -9,6 +9,7 @@ import (
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
 	"signalbox/internal/fault"
+	"signalbox/internal/run/process"
 	"signalbox/internal/task"
 	"signalbox/internal/task/amp"
 	"signalbox/internal/wire"
@@ -33,14 +34,20 @@ func (t *Caller) Call(ctx context.Context, r api.Request, answer any) error {
 	return c.Call(ctx, r, answer)
 }
 
-// client is the client with the agent's key, or the operator's.
-func (t *Caller) client() (*api.Client, error) {
+// client is the client with the agent's key, or the operator's. What is called in a process of a run, or of a worker,
+// belongs to it.
+func (t *Caller) client() (c *api.Client, err error) {
 	// --key refuses an empty key, so nobody speaks as the operator by accident.
 	if t.Key == "" {
-		return t.Client()
+		c, err = t.Client()
+	} else {
+		c = &api.Client{Token: t.Key}
+		c.Base, err = t.Address()
 	}
-	base, err := t.Address()
-	return &api.Client{Base: base, Token: t.Key}, err
+	if err == nil {
+		c.Within = process.Handed(c.Base)
+	}
+	return c, err
 }
 
 // taskPath is where the API has a task.

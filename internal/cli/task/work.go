@@ -183,7 +183,7 @@ func (w *worker) handle(outer context.Context, m task.Waiting) bool {
 	}
 	cmd.Env = append(cmd.Env, generationVariable+"="+strconv.FormatInt(answer.Generation, 10))
 	if handed := cmp.Or(answer.Handoff, m.Handoff); handed != nil {
-		cmd.Env = append(cmd.Env, process.DelegationVariable+"="+handed.Token)
+		cmd.Env = append(cmd.Env, process.Hand(handed.Token, base)...)
 	}
 	gone, err := process.Start(cmd)
 	if err != nil {

@@ -30,6 +30,10 @@ type Box struct {
 	CreatedAt     string
 	Registrations []Registration // the first is the primary one
 
+	// Within is the token of the handoff in whose process messages are sent, for the provider at an address; "" for none.
+	// nil is none for all.
+	Within func(address string) string
+
 	made bool // by Init, and not by another client, whose messages may be unsigned or have no nonce
 	key  ed25519.PrivateKey
 	next ed25519.PrivateKey // the new key during an unfinished rotation, else nil

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"signalbox/internal/behalf"
 	"signalbox/internal/fault"
 )
 
@@ -25,8 +26,9 @@ const (
 
 // caller makes calls to a provider, with one key or none.
 type caller struct {
-	http *http.Client
-	key  string
+	http   *http.Client
+	key    string
+	header http.Header // what goes with each call, nil for nothing
 }
 
 // newCaller makes a caller. It follows two redirects at most, and none from https to http.
@@ -34,6 +36,9 @@ func newCaller(key string) *caller {
 	return &caller{
 		key: key,
 		http: &http.Client{Timeout: callTime, CheckRedirect: func(r *http.Request, via []*http.Request) error {
+			if r.URL.Host != via[0].URL.Host {
+				r.Header.Del(behalf.WithinHeader)
+			}
 			// The key goes along with a redirect to the same host.
 			if len(via) > 2 || via[0].URL.Scheme == "https" && r.URL.Scheme != "https" {
 				return errors.New("it redirects too often, or to a place that is not encrypted")
@@ -58,6 +63,10 @@ func (c *caller) call(ctx context.Context, method, address string, body, answer 
 	if err != nil || req.URL.Host == "" || req.URL.Scheme != "http" && req.URL.Scheme != "https" {
 		return fault.New(fault.InvalidField, "A provider's address should look like https://mail.example.com, and is %.200q.",
 			address)
+	}
+	req.Header = c.header.Clone()
+	if req.Header == nil {
+		req.Header = http.Header{}
 	}
 	req.Header.Set("Content-Type", "application/json")
 	if c.key != "" {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"signalbox/internal/behalf"
 	"signalbox/internal/fault"
 	"signalbox/internal/mail/amp"
 )
@@ -45,6 +46,9 @@ type Receipt struct {
 	To       string   `json:"to"`
 }
 
+// route is where messages are sent.
+func (r *Registration) route() string { return cmp.Or(r.RouteURL, r.APIURL+"/route") }
+
 // keyFor is the key that a provider knows. During an unfinished rotation some providers know the old
 // one and some the new one.
 func (b *Box) keyFor(r *Registration) ed25519.PrivateKey {
@@ -78,6 +82,11 @@ func (b *Box) Send(ctx context.Context, d Draft) (Receipt, error) {
 			fault.New(fault.InvalidField, "A message's id should look like msg_1706648400_abc123, and is %.80q.", d.InReplyTo)
 	}
 	as := newCaller(r.apiKey)
+	if b.Within != nil {
+		if token := b.Within(r.route()); token != "" {
+			as.header = http.Header{behalf.WithinHeader: {token}}
+		}
+	}
 	payload := Payload{Type: cmp.Or(d.Type, "request"), Message: d.Body, Context: d.Context}
 	if payload.Attachments, err = upload(ctx, as, r, d.Files); err != nil {
 		return Receipt{}, err
@@ -163,7 +172,7 @@ func (b *Box) sendSigned(ctx context.Context, as *caller, r *Registration, from 
 	if body.Signature, err = signed.Sign(b.keyFor(r)); err != nil {
 		return out, err
 	}
-	return out, as.call(ctx, http.MethodPost, cmp.Or(r.RouteURL, r.APIURL+"/route"), body, &out)
+	return out, as.call(ctx, http.MethodPost, r.route(), body, &out)
 }
 
 // keepSent stores a copy under the id that the provider gave the message, since replies refer to it.

@@ -47,6 +47,7 @@ func matches(name string) func(string) bool {
 // personal are the variables of Signalbox that a person's run keeps: where hooks find the server, and for whom they ask.
 var personal = []string{
 	"SIGNALBOX_DATA", "SIGNALBOX_SERVER", "SIGNALBOX_KEY", "SIGNALBOX_USER", "SIGNALBOX_DELEGATION",
+	"SIGNALBOX_DELEGATION_SERVER",
 }
 
 // Personal is the environment of a person whose run it is, without what is Signalbox's but for how hooks

@@ -68,6 +68,12 @@ func IsAgentKey(key string) bool {
 	return strings.HasPrefix(key, "rs-amp-") || strings.HasPrefix(key, "amp_live_sk_")
 }
 
+// SameServer reports whether two addresses are of one server.
+func SameServer(a, b string) bool {
+	at, err := url.Parse(a)
+	return err == nil && sameServer(at, b)
+}
+
 // sameServer reports whether a URL is one of the server at an address. All names of this machine are one.
 func sameServer(at *url.URL, address string) bool {
 	other, err := url.Parse(address)

@@ -69,7 +69,23 @@ func (s StoppedError) Error() string { return s.Reason }
 const (
 	UserVariable       = "SIGNALBOX_USER"
 	DelegationVariable = "SIGNALBOX_DELEGATION"
+	// DelegationServer is the address of the server that has given the token, and the only one that gets it.
+	DelegationServer = "SIGNALBOX_DELEGATION_SERVER"
 )
+
+// Hand is the environment of a process that was handed work by a server.
+func Hand(token, server string) []string {
+	return []string{DelegationVariable + "=" + token, DelegationServer + "=" + server}
+}
+
+// Handed is the token of what this process was handed by the server at an address, "" for nothing. A command shows it
+// with what it calls as another agent, so that it is found again under the run.
+func Handed(address string) string {
+	if !engine.SameServer(os.Getenv(DelegationServer), address) {
+		return ""
+	}
+	return os.Getenv(DelegationVariable)
+}
 
 // RunVariable is in the environment of everything that a run starts, with the run's id
 // (RUN-19).

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"signalbox/internal/behalf"
 	"signalbox/internal/fault"
 	"signalbox/internal/run"
 	"signalbox/internal/run/engine"
@@ -26,11 +27,11 @@ const TokenVariable = "SIGNALBOX_MODEL_TOKEN"
 
 // Metering is what a meter is made of.
 type Metering struct {
-	Run        string
-	Provider   string // as the model proxy names it
-	Key        string // the provider's, "" if the proxy's vault has one
-	AgentKey   string // as which the run calls, "" to ask the server for one
-	Delegation string // what the run was handed, "" for nothing
+	Run      string
+	Provider string // as the model proxy names it
+	Key      string // the provider's, "" if the proxy's vault has one
+	AgentKey string // as which the run calls, "" to ask the server for one
+	Within   string // the token of what the run was handed, "" for nothing
 	// Stop is called with a process.StoppedError when the run has to end.
 	Stop context.CancelCauseFunc
 }
@@ -197,8 +198,8 @@ func (m *Meter) rewrite(r *httputil.ProxyRequest) {
 		r.Out.Header.Set("X-Api-Key", up.key)
 	}
 	r.Out.Header.Set("X-Amp-Run", m.Run)
-	if m.Delegation != "" {
-		r.Out.Header.Set("X-Amp-Delegation", m.Delegation)
+	if m.Within != "" {
+		r.Out.Header.Set(behalf.WithinHeader, m.Within)
 	}
 }
 

@@ -78,7 +78,7 @@ func secret(m *record.Meter) string {
 func TestAMeterMakesACallOnlyWhenTheOneBeforeIsCounted(t *testing.T) {
 	var stopped error
 	c := &counting{status: 200}
-	m, call := startMeter(t, c, record.Metering{Delegation: "d", Stop: func(err error) { stopped = err }})
+	m, call := startMeter(t, c, record.Metering{Within: "d", Stop: func(err error) { stopped = err }})
 	if status, _ := call("guessed"); status != http.StatusUnauthorized || len(c.carried) != 0 {
 		t.Errorf("with another secret: %d", status)
 	}
@@ -87,7 +87,7 @@ func TestAMeterMakesACallOnlyWhenTheOneBeforeIsCounted(t *testing.T) {
 	}
 	got := c.carried[0]
 	for name, want := range map[string]string{
-		"Authorization": "Bearer rs-amp-1", "X-Api-Key": "", "X-Amp-Run": "run_1", "X-Amp-Delegation": "d", "X-Amp-Project": "",
+		"Authorization": "Bearer rs-amp-1", "X-Api-Key": "", "X-Amp-Run": "run_1", "X-Amp-Within": "d", "X-Amp-Project": "",
 		"Openai-Beta": "b",
 	} {
 		if got.Get(name) != want {

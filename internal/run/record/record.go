@@ -19,6 +19,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"signalbox/internal/fault"
@@ -137,11 +138,16 @@ type Recorder struct {
 	thread string
 	held   bool  // the session is ours
 	broken error // why nothing more can be recorded
+	// trouble is why nothing can be recorded for now, "" if it can be; engine and usage are those of the last event.
+	trouble string
+	engine  string
+	usage   engine.Usage
 
-	// Awaited is called with the decisions that the run waits for, whenever they are others. Set it before Run; nil asks
-	// for none. known are the ids of their gates, which only the goroutine of the pulses uses.
+	// Awaited is called with the decisions that the run waits for, whenever they are others. Set it before Run; it may be
+	// nil. known are the ids of their gates, which only the goroutine of the pulses uses.
 	Awaited func([]run.Awaited)
 	known   []string
+	asking  atomic.Bool // one of them holds up the run
 	// Trouble is called when nothing could be recorded for troubleTime, with the reason, and with "" when it can be
 	// again. Set it before Run; it may be nil.
 	Trouble func(why string)
@@ -160,15 +166,7 @@ func (s Server) Begin(id string, recorded int64, stop context.CancelCauseFunc) *
 // Event takes an event. It waits while too much is waiting for the server, which holds
 // the CLI up (RUN-37). Once nothing can be recorded any more, it returns at once.
 func (r *Recorder) Event(e engine.Event, u engine.Usage) {
-	text, err := wire.EncodeData(e)
-	if err != nil {
-		text = fmt.Appendf(
-			nil, `{"type":"action","engine":%q,"action":{"id":"unreadable","kind":"warning",`+
-				`"title":"an event that cannot be written as JSON","detail":{}},"phase":"completed",`+
-				`"ok":false}`, e.Engine,
-		)
-	}
-	entry := run.Entry{Event: strictJSON(text), Usage: u}
+	text := encode(e)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for r.broken == nil && (len(r.queue) >= maxQueue || r.bytes > maxQueueBytes) {
@@ -177,10 +175,28 @@ func (r *Recorder) Event(e engine.Event, u engine.Usage) {
 	if r.broken != nil {
 		return
 	}
-	r.ended = r.ended || e.Type == engine.Completed
-	r.queue = append(r.queue, entry)
-	r.bytes += len(entry.Event)
+	r.ended, r.engine = r.ended || e.Type == engine.Completed, e.Engine
+	r.add(run.Entry{Event: text, Usage: u})
+}
+
+// add puts an event into the queue. The caller holds mu.
+func (r *Recorder) add(e run.Entry) {
+	r.queue, r.usage = append(r.queue, e), e.Usage
+	r.bytes += len(e.Event)
 	r.change.Broadcast()
+}
+
+// encode is an event as JSON.
+func encode(e engine.Event) wire.Raw {
+	text, err := wire.EncodeData(e)
+	if err != nil {
+		text = fmt.Appendf(
+			nil, `{"type":"action","engine":%q,"action":{"id":"unreadable","kind":"warning",`+
+				`"title":"an event that cannot be written as JSON","detail":{}},"phase":"completed",`+
+				`"ok":false}`, e.Engine,
+		)
+	}
+	return strictJSON(text)
 }
 
 // strictJSON is JSON that the server parses strictly. What an agent gave a tool may name a
@@ -241,22 +257,46 @@ func (r *Recorder) Run(ctx context.Context) error {
 func (r *Recorder) noteTrouble(ctx context.Context, err error) {
 	var refused *fault.Error
 	switch unable := (UnableError{}); {
-	case r.Trouble == nil || ctx.Err() != nil || errors.As(err, &refused):
+	case ctx.Err() != nil || errors.As(err, &refused):
 	case err == nil:
 		if r.said {
-			r.Trouble("")
+			r.tell(ctx, "")
 		}
 		r.failing, r.said = time.Time{}, false
 	case r.said:
 	case errors.As(err, &unable) && unable.Message != "":
 		r.said = true
-		r.Trouble(unable.Message)
+		r.tell(ctx, unable.Message)
 	case r.failing.IsZero():
 		r.failing = time.Now()
 	case time.Since(r.failing) > troubleTime:
 		r.said = true
-		r.Trouble("The server cannot be reached.")
+		r.tell(ctx, "The server cannot be reached.")
 	}
+}
+
+// tell says that nothing can be recorded, or with "" that it can be again: to who watches here, to the server, which
+// shows it to others, and in the record as soon as that is possible.
+func (r *Recorder) tell(ctx context.Context, why string) {
+	if r.Trouble != nil {
+		r.Trouble(why)
+	}
+	r.mu.Lock()
+	was := r.trouble
+	r.trouble = why
+	if why == "" && !r.ended { // the queue may be full, and this goroutine empties it
+		fine := true
+		r.add(run.Entry{Usage: r.usage, Event: encode(engine.Event{
+			Type: engine.Acted, Engine: r.engine, Phase: engine.Done, OK: &fine, Level: "warning", Action: &engine.Action{
+				ID: fmt.Sprintf("signalbox.held.%d", r.sent), Kind: engine.Warning, Detail: map[string]any{},
+				Title: "the run was held up, since nothing could be recorded: " + was,
+			},
+		})})
+	}
+	p := run.Pulse{Thread: r.thread, Trouble: &why}
+	r.mu.Unlock()
+	var o run.Orders
+	_ = r.server.call(ctx, fmt.Sprintf("/runs/%s/pulse?wait=0", r.id), p, &o) // the next one says it again
 }
 
 // nextReport waits for events to report; more is false if there will be none. They stay in
@@ -325,12 +365,8 @@ func (r *Recorder) outcome(ctx context.Context) error {
 func (r *Recorder) sendPulses(ctx context.Context) {
 	for ctx.Err() == nil {
 		o, err := r.pulse(ctx, pulseWait)
-		if err == nil && r.Awaited != nil && !slices.EqualFunc(o.Awaited, r.known, func(a run.Awaited, id string) bool { return a.Gate == id }) {
-			r.known = nil
-			for _, a := range o.Awaited {
-				r.known = append(r.known, a.Gate)
-			}
-			r.Awaited(o.Awaited)
+		if err == nil && !o.Ended && o.Stop == "" { // gates that end with the run are not decided
+			r.noteAwaited(o.Awaited)
 		}
 		var refused *fault.Error
 		switch {
@@ -359,6 +395,27 @@ func (r *Recorder) sendPulses(ctx context.Context) {
 	}
 }
 
+// noteAwaited takes the decisions that the run waits for now.
+func (r *Recorder) noteAwaited(all []run.Awaited) {
+	if slices.EqualFunc(all, r.known, func(a run.Awaited, gate string) bool { return a.Gate == gate }) {
+		return
+	}
+	r.known = nil
+	waits := false
+	for _, a := range all {
+		r.known = append(r.known, a.Gate)
+		waits = waits || !a.Outlasts
+	}
+	r.asking.Store(waits)
+	if r.Awaited != nil {
+		r.Awaited(all)
+	}
+}
+
+// Asking reports whether the run waits for a person, as far as the server knows: at a gate of the model proxy, of hooks
+// or of another protocol that holds up what is asked about.
+func (r *Recorder) Asking() bool { return r.asking.Load() }
+
 // isEnded reports whether the completed event was handed over.
 func (r *Recorder) isEnded() bool {
 	r.mu.Lock()
@@ -380,9 +437,12 @@ func (r *Recorder) checkHold(o run.Orders, err error) {
 func (r *Recorder) pulse(ctx context.Context, wait int) (o run.Orders, err error) {
 	r.mu.Lock()
 	p := run.Pulse{Thread: r.thread}
+	if why := r.trouble; why != "" {
+		p.Trouble = &why
+	}
 	r.mu.Unlock()
 	if wait > 0 {
-		p.Awaited, p.Known = r.Awaited != nil, r.known
+		p.Awaited, p.Known = true, r.known
 	}
 	return o, r.server.call(ctx, fmt.Sprintf("/runs/%s/pulse?wait=%d", r.id, wait), p, &o)
 }

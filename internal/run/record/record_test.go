@@ -415,3 +415,44 @@ func TestAKilledSupervisorLeavesOneCompletedAndNoLock(t *testing.T) {
 		return err != nil || strings.Contains(string(stat), ") Z ")
 	})
 }
+
+// TestGatesThatEndWithTheirRunAreNotDecided: who watches a run hears of each gate that opens, and that it is decided only
+// while the run goes on. While it waits there, the supervisor knows.
+func TestGatesThatEndWithTheirRunAreNotDecided(t *testing.T) {
+	orders := make(chan run.Orders, 10)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case o := <-orders:
+			_ = wire.Reply(w, http.StatusOK, o)
+		case <-r.Context().Done():
+		}
+	}))
+	t.Cleanup(server.CloseClientConnections)
+	s := record.Server{URL: func() (string, error) { return server.URL, nil }, HTTP: record.NewHTTP()}
+	recorder := s.Begin("run_1", 0, func(error) {})
+	heard := make(chan []run.Awaited, 10)
+	recorder.Awaited = func(all []run.Awaited) { heard <- all }
+	done := make(chan error, 1)
+	go func() { done <- recorder.Run(t.Context()) }()
+	at := run.Awaited{Gate: "gate_1", Title: "make deploy"}
+	mail := run.Awaited{Gate: "gate_2", Title: "a mail", Outlasts: true}
+	for _, c := range []struct {
+		awaited []run.Awaited
+		asking  bool
+	}{
+		{[]run.Awaited{mail}, false}, {[]run.Awaited{at, mail}, true}, {[]run.Awaited{mail}, false}, {[]run.Awaited{at}, true},
+	} {
+		orders <- run.Orders{Held: true, Awaited: c.awaited}
+		if got := testbed.Receive(t, "the gates", heard); len(got) != len(c.awaited) || recorder.Asking() != c.asking {
+			t.Errorf("%+v: %+v, asking %t", c, got, recorder.Asking())
+		}
+	}
+	orders <- run.Orders{Held: true, Ended: true}
+	recorder.Close()
+	if err := testbed.Receive(t, "the end", done); err != nil {
+		t.Error(err)
+	}
+	if len(heard) > 0 {
+		t.Errorf("with the run its gates were decided: %+v", <-heard)
+	}
+}

@@ -12,8 +12,34 @@ import (
 
 const amp = "../engine/testdata/amp"
 
-// Three cases say something else than where they come from: in two of opencode an error was the answer, and in one of pi
-// a session was known by a part of its id.
+// TestTheCasesThatDifferFromTheContractAreNamed, each with the reason, and nothing else is.
+func TestTheCasesThatDifferFromTheContractAreNamed(t *testing.T) {
+	const others = "../engine/testdata/others"
+	said := map[string]bool{}
+	for line := range strings.Lines(string(testbed.Read(t, filepath.Join(others, "README.md")))) {
+		if cells := strings.Split(line, "|"); len(cells) == 4 && strings.TrimSpace(cells[2]) != "" {
+			said[strings.TrimSpace(cells[1])] = true
+		}
+	}
+	delete(said, "case")
+	delete(said, "---")
+	files, err := filepath.Glob(filepath.Join(others, "*.expected.json"))
+	if err != nil || len(files) < 29 {
+		t.Fatalf("%d cases: %v", len(files), err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".expected.json")
+		if !said[name] {
+			t.Errorf("README.md does not say how %s differs", name)
+		}
+		delete(said, name)
+	}
+	for name := range said {
+		t.Errorf("README.md names %s, which is no case", name)
+	}
+}
+
+// What the cases say differs from where they come from as testdata/others/README.md says.
 func TestEveryCaseComesOut(t *testing.T) {
 	for dir, least := range map[string]int{amp: 100, "../engine/testdata/others": 29} {
 		outcomes, err := vector.Check(dir)
