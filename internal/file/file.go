@@ -31,7 +31,7 @@ func write(path string, content []byte, mode fs.FileMode, move func(from, to str
 	}
 	defer func() { _ = os.Remove(f.Name()) }() // which fails once it was moved
 	_, err = f.Write(content)
-	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
+	if err := errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
 		return err
 	}
 	if err := move(f.Name(), path); err != nil {

@@ -87,10 +87,10 @@ func (c *Config) Value(key string) string {
 }
 
 // Load decides about every key, in this order: flag, environment, file, default. An empty variable counts as not set,
-// since container systems set variables to "". file is --config; if it is "", the file in the data folder is read, if
+// since container systems set variables to "". path is --config; if it is "", the file in the data folder is read, if
 // it exists. The first value that is not valid is the error; its text names the source, because the same key may be
 // set in three places.
-func Load(flags map[string]string, env []string, file string) (*Config, error) {
+func Load(flags map[string]string, env []string, path string) (*Config, error) {
 	c := &Config{Sources: map[string]string{}}
 	environment := map[string]string{}
 	for _, e := range env {
@@ -124,12 +124,12 @@ func Load(flags map[string]string, env []string, file string) (*Config, error) {
 	if err := pick(Settings[0], nil); err != nil {
 		return nil, err
 	}
-	values, err := readFile(file, c.Data)
+	values, err := readFile(path, c.Data)
 	if err != nil {
 		return nil, err
 	}
-	if file != "" {
-		if c.File, err = filepath.Abs(file); err != nil {
+	if path != "" {
+		if c.File, err = filepath.Abs(path); err != nil {
 			return nil, err
 		}
 	}

@@ -31,7 +31,7 @@ type memory struct {
 }
 
 // memoryFile is where the memory of a file of settings is kept.
-func memoryFile(file string) string { return file + ".signalbox" }
+func memoryFile(path string) string { return path + ".signalbox" }
 
 // Install registers the hooks in a file of settings, in place of hooks that an earlier
 // install has left. within is how long the CLI waits for a hook. It reports whether
@@ -119,11 +119,11 @@ func (t *Tool) Uninstall(path string) (changed bool, err error) {
 
 // withoutHooks are the settings without our hooks: those that memory has, if they have not
 // changed since, else the text with our hooks cut out. It is nil if there were none.
-func (t *Tool) withoutHooks(file string, text []byte) ([]byte, error) {
+func (t *Tool) withoutHooks(path string, text []byte) ([]byte, error) {
 	if text == nil {
 		return nil, nil
 	}
-	note, err := os.ReadFile(memoryFile(file))
+	note, err := os.ReadFile(memoryFile(path))
 	var m memory
 	if err == nil && json.Unmarshal(note, &m) == nil && m.After == sum(text) {
 		return m.Before, nil
@@ -134,12 +134,12 @@ func (t *Tool) withoutHooks(file string, text []byte) ([]byte, error) {
 // open reads settings. It follows a link to where they are, so that a link into a
 // dotfiles folder stays a link. The text is nil if there are none, and mode is the one
 // to write them with.
-func open(file string) (path string, text []byte, mode fs.FileMode, err error) {
-	if path, err = filepath.EvalSymlinks(file); errors.Is(err, fs.ErrNotExist) {
-		if _, e := os.Lstat(file); e == nil {
-			return "", nil, 0, fmt.Errorf("%s is a link to nothing", file)
+func open(given string) (path string, text []byte, mode fs.FileMode, err error) {
+	if path, err = filepath.EvalSymlinks(given); errors.Is(err, fs.ErrNotExist) {
+		if _, e := os.Lstat(given); e == nil {
+			return "", nil, 0, fmt.Errorf("%s is a link to nothing", given)
 		}
-		return file, nil, 0o600, nil
+		return given, nil, 0o600, nil
 	}
 	if err != nil {
 		return "", nil, 0, err
