@@ -74,12 +74,15 @@ type story struct {
 	ports map[string]string
 }
 
+// configuredFor is what a page says that its reader's configuration has; $DIR is the reader's folder.
+var configuredFor = map[string]string{"docs/cli-agents.md": "runs: {folders: [$DIR]}\n"}
+
 // begin starts a story: a folder with the program in bin, and a server.
 func begin(t *testing.T, config string, args ...string) *story {
 	t.Helper()
 	s := &story{t: t, dir: t.TempDir(), ports: map[string]string{}}
 	data := filepath.Join(s.dir, "signalbox-data")
-	configure(t, data, config)
+	configure(t, data, strings.ReplaceAll(config, "$DIR", s.dir))
 	s.p = up(t, data, args...)
 	if err := os.Mkdir(filepath.Join(s.dir, "bin"), 0o700); err != nil {
 		t.Fatal(err)
@@ -239,7 +242,7 @@ func TestTheDocumentsCanBeFollowed(t *testing.T) {
 			continue
 		}
 		testbed.Parallel(t, page, func(t *testing.T) {
-			s := begin(t, "")
+			s := begin(t, configuredFor[page])
 			for _, found := range ownPort.FindAllStringSubmatch(text, -1) {
 				if found[1] != "7446" && s.ports[found[1]] == "" {
 					_, s.ports[found[1]], _ = net.SplitHostPort(testbed.FreeAddress(t))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -18,7 +19,8 @@ func TestAScheduleStartsItsRunsWhenTheServerIsKilled(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, address string) {
 		dir, folder := t.TempDir(), t.TempDir()
-		cli := runtest.CLI{Stdout: []byte(runInit + runResult)}
+		// A session of its own: runs of one take turns on the whole machine.
+		cli := runtest.CLI{Stdout: []byte(strings.Replace(runInit, "T-1", "T-"+rand.Text(), 1) + runResult)}
 		configure(t, dir, fmt.Sprintf("clock: {movable: true}\nruns:\n  folders: [%s]\n  amp: {command: %s}\n", folder, cli.Write(t)))
 		database := []string{}
 		if strings.HasPrefix(address, "postgres") {
@@ -29,8 +31,12 @@ func TestAScheduleStartsItsRunsWhenTheServerIsKilled(t *testing.T) {
 			!strings.Contains(out, "five fields") {
 			t.Errorf("%d %s", code, out)
 		}
-		out := mustRun(t, dir, "runs", "schedule", "amp", "--cron", "* * * * *", "--catch-up", "all", "--cwd", folder,
+		out := mustRun(t, dir, "runs", "schedule", "amp", "--cron", "* * * * *", "--catch-up", "all", "--cwd", folder, "--mode", "read",
 			"--budget-tokens", "100000", "--json", "--", "tidy up")
+		if code, out := run(t, dir, "runs", "schedule", "amp", "--cron", "@daily", "--mode", "careful", "--", "x"); code != 2 ||
+			!strings.Contains(out, "read, edit, full or supervised") {
+			t.Errorf("%d %s", code, out)
+		}
 		var set struct{ ID string }
 		if err := json.Unmarshal([]byte(out), &set); err != nil {
 			t.Fatalf("%v %s", err, out)
@@ -85,7 +91,7 @@ func TestAScheduleStartsItsRunsWhenTheServerIsKilled(t *testing.T) {
 			t.Errorf("%d %s", code, out)
 		}
 		var runs struct {
-			Runs []struct{ Origin, Status, Prompt string }
+			Runs []struct{ Origin, Status, Prompt, Mode string }
 		}
 		testbed.Until(t, "all runs to be over", func() bool {
 			p.get("/runs?limit=100", &runs)
@@ -100,7 +106,7 @@ func TestAScheduleStartsItsRunsWhenTheServerIsKilled(t *testing.T) {
 			t.Errorf("%d runs of %d times", len(runs.Runs), len(times))
 		}
 		for _, r := range runs.Runs {
-			if r.Origin != "schedule:"+set.ID || r.Status != "completed" || r.Prompt != "tidy up" {
+			if r.Origin != "schedule:"+set.ID || r.Status != "completed" || r.Prompt != "tidy up" || r.Mode != "read" {
 				t.Errorf("%+v", r)
 			}
 		}

@@ -31,7 +31,7 @@ func newSchedule(a *command.App) *command.Command {
 		Args: command.AnyArguments(),
 	})
 	var n schedule.Request
-	var catchUp string
+	var catchUp, mode string
 	c.Flags().StringVar(&n.Cron, "cron", "", `when: five fields such as "30 9 * * mon-fri", or @hourly, @daily, @weekly, @monthly`)
 	c.Flags().StringVar(&n.Zone, "timezone", "UTC", "the time zone of --cron, such as Europe/Berlin")
 	c.Flags().StringVar(&catchUp, "catch-up", string(schedule.Skip),
@@ -39,7 +39,8 @@ func newSchedule(a *command.App) *command.Command {
 	c.Flags().StringVar(&n.Run.Dir, "cwd", "", "the folder to work in, inside of runs.folders")
 	c.Flags().StringVar(&n.Run.Model, "model", "", "the model; for amp its mode")
 	c.Flags().StringVar(&n.Run.User, "user", "", "the user on whose behalf it runs: a name, an id or an e-mail")
-	c.Flags().BoolVar(&n.Run.Supervised, "supervised", false, "ask the policy before each tool call")
+	c.Flags().StringVar(&mode, "mode", "", "what the agent may do: read, edit, full or supervised; runs.ENGINE.permissions when empty")
+	c.Flags().BoolVar(&n.Run.Supervised, "supervised", false, "the same as --mode supervised")
 	c.Flags().Float64Var(&n.Run.Budget.USD, "budget-usd", 0, "stop each run after this many dollars")
 	c.Flags().Int64Var(&n.Run.Budget.Tokens, "budget-tokens", 0, "stop each run after this many tokens")
 	most := c.Flags().Duration("max-time", 0, "stop each run after this time, such as 30m")
@@ -50,6 +51,12 @@ func newSchedule(a *command.App) *command.Command {
 		}
 		if _, err := engine.Find(args[0]); err != nil {
 			return command.Usage("%s", fault.From(err).Message)
+		}
+		if mode != "" {
+			var err error
+			if n.Run.Mode, err = engine.ParseMode(mode); err != nil {
+				return command.Usage("--%s", fault.From(err).Message)
+			}
 		}
 		n.CatchUp, n.Run.Engine, n.Run.Prompt = schedule.CatchUp(catchUp), args[0], strings.Join(args[1:], " ")
 		n.Run.User = cmp.Or(n.Run.User, os.Getenv(process.UserVariable))
@@ -90,6 +97,7 @@ func printSchedule(w output.Printer, s schedule.Schedule) {
 	w.Print("%s", s.ID)
 	w.Field("when", s.Cron+" "+s.Zone+", missed times: "+string(s.CatchUp))
 	w.Field("run", strings.TrimSpace(s.Run.Engine+" "+s.Run.Model)+" in "+s.Run.Dir)
+	w.Field("mode", string(s.Run.Mode))
 	w.Field("limit", limitLine(s.Run))
 	w.Field("prompt", output.Cut(s.Run.Prompt, maxTitle))
 	w.Field("set by", s.SetBy)

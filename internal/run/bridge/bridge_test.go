@@ -23,6 +23,7 @@ import (
 	"signalbox/internal/roster"
 	"signalbox/internal/run"
 	"signalbox/internal/run/bridge"
+	"signalbox/internal/run/engine"
 	"signalbox/internal/run/runtest"
 	"signalbox/internal/store"
 	"signalbox/internal/store/storetest"
@@ -260,6 +261,10 @@ func TestAChatGoesOnWithItsSession(t *testing.T) {
 		}
 		a.Write(private, 77, "/new /claude hello", 0, "")
 		if r := n.next(); r.Engine != "claude" || r.Resume != "" {
+			t.Errorf("%+v", r)
+		}
+		a.Write(private, 77, "/new /read explain /full", 0, "")
+		if r := n.next(); r.Mode != engine.Read || r.Resume != "" || r.Prompt != "explain /full" {
 			t.Errorf("%+v", r)
 		}
 		a.Write(private, 77, "go on\n`claude --resume c9`", 0, "")

@@ -13,7 +13,8 @@ type order struct {
 	command string // one of commands, "" for none
 	engine  string // "" when the message names none
 	folder  string
-	prompt  string // of file the path
+	mode    engine.Mode // what the agent may do, "" when the message does not say
+	prompt  string      // of file the path
 }
 
 // The commands. start is what Telegram sends when somebody opens the chat with the bot.
@@ -32,7 +33,7 @@ var commands = map[string]string{
 }
 
 // parseOrder understands a message: directives at its beginning, then the prompt. A directive
-// is a word with a slash: a command, an engine, or a folder by its last name or its whole path. In groups Telegram
+// is a word with a slash: a command, an engine, a folder by its last name or its whole path, or a mode. In groups Telegram
 // appends the bot's name to the word. The first word that is
 // none begins the prompt, also if it has a slash. directed reports whether there was
 // one.
@@ -59,6 +60,8 @@ func parseOrder(text string, folders []string) (o order, directed bool) {
 			o.engine = name
 		case folder != "" && o.folder == "":
 			o.folder = folder
+		case slices.Contains(engine.Modes, engine.Mode(name)) && o.mode == "":
+			o.mode = engine.Mode(name)
 		default:
 			o.prompt = rest
 			return o, directed

@@ -143,7 +143,7 @@ func (b *Bridge) obey(ctx context.Context, m message) error {
 	case commandHelp:
 		return b.answer(ctx, m, help, false)
 	case commandNew:
-		if o.prompt == "" && o.engine == "" && o.folder == "" && m.File == nil {
+		if o.prompt == "" && o.engine == "" && o.folder == "" && o.mode == "" && m.File == nil {
 			return b.answer(ctx, m, "The next message begins a new session.", true)
 		}
 	}
@@ -155,6 +155,7 @@ const help = `Write what the agent is to do. The next message goes on with the s
 
 /new begins a new session, /stop stops the run, /runs lists the runs of this chat, /file PATH sends a file.
 /claude, /codex and so on choose the CLI, and the name of a folder where it works: /claude /repo fix the failing test.
+/read, /edit, /full or /supervised say what the agent may do.
 A file or a picture that you send is put into the folder, and named in the prompt if you write one with it.`
 
 // answer answers a message that starts no run. fresh says that the next one begins a session.
@@ -234,7 +235,8 @@ func (b *Bridge) obeyStart(ctx context.Context, m message, o order) error {
 // request is the run that a message asks for: the engine, the folder and the session that it names, else those of the
 // message that it answers, else those of its chat.
 func (b *Bridge) request(ctx context.Context, m message, o order) (run.Request, error) {
-	r := run.Request{Engine: o.engine, Prompt: o.prompt, Dir: o.folder, Folders: b.folders(), Origin: fmt.Sprintf("%s:%d", m.chat, m.Message)}
+	r := run.Request{Engine: o.engine, Prompt: o.prompt, Dir: o.folder, Mode: o.mode, Folders: b.folders(),
+		Origin: fmt.Sprintf("%s:%d", m.chat, m.Message)}
 	last, err := b.before(ctx, m, o.command == commandNew)
 	if err != nil {
 		return r, err

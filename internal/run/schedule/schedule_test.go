@@ -83,10 +83,11 @@ func (n *node) settled(id string) schedule.Schedule {
 	n.T.Helper()
 	var found schedule.Schedule
 	testbed.Until(n.T, "what is due", func() bool {
+		started := n.Count("SELECT count(*) FROM schedule_due") == 0 // what is read later says so, too
 		var err error
 		found, err = n.schedules.Get(n.T.Context(), id)
 		n.Must(err)
-		return found.NextAt.After(n.Now()) && n.Count("SELECT count(*) FROM schedule_due") == 0
+		return found.NextAt.After(n.Now()) && started
 	})
 	return found
 }
