@@ -95,7 +95,7 @@ func TestMalformedLinesAreTold(t *testing.T) {
 	line("", false)
 	line("   ", false)
 	line(`["not", "an", "event"]`, true)
-	line(`{"type":"message"} see /home/somebody/secret/plan and https://x.example/?key=1 `+strings.Repeat("x", 1000), true)
+	line(`{"type":"message"} see /srv/secret/plan and https://x.example/?key=1 `+strings.Repeat("x", 1000), true)
 	line(`{"type":"something new"}`, false)
 	for i := range 30 {
 		line(fmt.Sprintf("{%d", i), true)
