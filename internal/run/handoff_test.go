@@ -238,8 +238,8 @@ func TestWhatAProcessOfARunDoesAsAnotherAgentIsInIt(t *testing.T) {
 		if rule != "default" || of != (behalf.Of{Within: r.Handoff.ID}) { // alice may not pay, and it is not for her
 			t.Errorf("another agent: %s %+v", rule, of)
 		}
-		if run := n.Core.AskedBy(t.Context(), of, n.other, ""); run != r.ID {
-			t.Errorf("its gate is of %q", run)
+		if asked := n.Core.AskedBy(t.Context(), of, n.other, ""); asked != r.ID {
+			t.Errorf("its gate is of %q", asked)
 		}
 		if rule, of, _ := decide(n.local, "pay", policy.Claim{Within: token}); rule != policy.ScopesRule || of.Handoff != r.Handoff.ID {
 			t.Errorf("the agent that has it: %s %+v", rule, of)
