@@ -176,30 +176,29 @@ func TestWhatARunCallsInEveryProtocolIsInItsTrace(t *testing.T) {
 func TestNobodyAttachesWhatTheyDoToTheRunOfAnother(t *testing.T) {
 	t.Parallel()
 	b := newBelonging(t)
-	as := func(path, body string, header ...string) int {
+	as := func(path, body string, header ...string) (int, string) {
 		all := map[string]string{"Authorization": "Bearer " + b.mallory, "Content-Type": "application/json"}
 		for i := 0; i < len(header); i += 2 {
 			all[header[i]] = header[i+1]
 		}
 		status, answer, _ := testbed.Call(t, web, http.MethodPost, b.url+path, body, all)
-		t.Log(path, answer)
-		return status
+		return status, answer
 	}
 	model := `{"model":"claude-sonnet-4-6","max_tokens":7,"messages":[{"role":"user","content":"5"}]}`
 	ask := `{"amp_version":"1.0","agent_id":"mallory","run_id":"` + b.run + `","project_id":"p","status":"completed",` +
 		`"summary":"ask","proposed_action":"Go","model":"m","input_tokens":1,"output_tokens":1,"cost_usd":0,"gate_required":true,"started_at":"2026-03-06T22:10:38Z",` +
 		`"completed_at":"2026-03-06T22:10:46Z"}`
-	if status := as("/v1/proxy/a/"+b.mallory+"/v1/messages", model, "X-Amp-Run", b.run); status != 200 {
+	if status, _ := as("/v1/proxy/a/"+b.mallory+"/v1/messages", model, "X-Amp-Run", b.run); status != 200 {
 		t.Errorf("a call of a model that names the run: %d", status)
 	}
-	if status := as("/amp/signal", ask); status/100 != 2 {
+	if status, _ := as("/amp/signal", ask); status/100 != 2 {
 		t.Errorf("a signal that names the run: %d", status)
 	}
 	forged := "hof_" + strings.Repeat("0", 26) + "_" + strings.Repeat("a", 40)
 	again := strings.Replace(ask, b.run, "another", 1) // a repetition decides nothing
 	for path, body := range map[string]string{"/v1/proxy/a/" + b.mallory + "/v1/messages": model, "/amp/signal": again} {
-		if status := as(path, body, "X-Amp-Within", forged); status != 403 {
-			t.Errorf("%s with a forged token: %d", path, status)
+		if _, answer := as(path, body, "X-Amp-Within", forged); !strings.Contains(answer, "not the token of a handoff") {
+			t.Errorf("%s with a forged token: %s", path, answer)
 		}
 	}
 	var all ledger.EntryPage

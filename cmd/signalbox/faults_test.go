@@ -264,7 +264,8 @@ func TestARunSaysThatTheDiskIsFull(t *testing.T) {
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	testbed.Until(t, "its end", shown(func(trouble string, events int64) bool { return trouble == "" && events == 3 }), p.log)
+	testbed.Until(t, "its end", shown(func(trouble string, events int64) bool { return trouble == "" && events == 3 }), p.log,
+		text(func() string { return mustRun(t, p.dir, "runs", "show", id) }))
 	if out := mustRun(t, p.dir, "runs", "show", id); !strings.Contains(out, "the run was held up, since nothing could be recorded") {
 		t.Errorf("the record: %s", out)
 	}

@@ -11,7 +11,8 @@
 //   - A handoff never has more than the one above it: scopes, tools, budget and end are within those of the parent
 //     when it is opened, and every hop of the chain is asked again when it is used.
 //   - It ends with its parent, with the agent that handed it on, and at once when it is ended.
-//   - The token is worth nothing to another agent, nor in another session where it is bound to one.
+//   - The token is worth nothing to another agent, nor in another session where it is bound to one. It shows that a call of
+//     another agent is made in the process that was handed the work (Within), and gives that call nothing.
 //   - What holds is read from entries that are proved; the table only finds them.
 //   - The token is derived from the id and the server's key and stored nowhere.
 //

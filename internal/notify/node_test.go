@@ -65,6 +65,7 @@ func open(t *testing.T, address string, channels func(n *node) []notify.Channel)
 	n.Node = ledgertest.Open(t, address, nil, parts(), func(o *ledger.Options) { o.Log = log })
 	n.roster = roster.New(roster.Options{DB: n.DB, Ledger: n.Ledger, Now: n.Now, Log: log, Provider: "signalbox.local"})
 	n.gates = gate.New(n.DB, n.Ledger, n.roster, log)
+	n.gates.PromptOf(func(_ context.Context, _, run string) string { return "Ship it, as " + run + " was told" })
 	var err error
 	n.outbox, err = deliver.New(deliver.Options{
 		DB: n.DB, Ledger: n.Ledger, Key: key, Allow: []string{"127.0.0.0/8"}, Now: n.Now, Log: log,

@@ -70,6 +70,9 @@ func TestAMessageShowsAllOfAGateOrHasNoButtons(t *testing.T) {
 		"where it came from": {
 			open: aboutAShell, shows: "Came from: ahp s-1, run run_01jt4k9q2m8x3v7b5n6c0d1e2f",
 		},
+		"the prompt of its run": {
+			open: aboutAShell, shows: "Prompt of the run: Ship it, as run_01jt4k9q2m8x3v7b5n6c0d1e2f was told",
+		},
 		"facts":          {open: aboutAShell, shows: "Facts: folder: /srv/shop"},
 		"what led to it": {open: aboutAShell, shows: "What led to it: last prompt: What is there?"},
 		"a text":         {open: of(`"one\ntwo"`), shows: "Artifact: \n│ one\n│ two"},

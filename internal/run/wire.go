@@ -264,7 +264,7 @@ type Pulse struct {
 	Awaited bool     `json:"awaited,omitempty"`
 	Known   []string `json:"known,omitempty"`
 	// Trouble is why nothing of the run can be recorded, as on a full disk, and "" when it can be again.
-	Trouble *string `json:"trouble,omitempty"`
+	Trouble *string `json:"trouble,omitzero"`
 }
 
 // Numbered is a recorded event, as readers get it.
