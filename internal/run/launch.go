@@ -38,7 +38,7 @@ func (s *Runs) checkLaunch(b opened, more []string) (opened, error) {
 		b.Supervised = b.Mode == engine.Supervised
 	}
 	// Before anything is recorded.
-	if err := e.May(b.Mode, true); err != nil {
+	if err := e.May(engine.Job{Mode: b.Mode, Dir: dir}); err != nil {
 		return b, err
 	}
 	b.Dir = dir

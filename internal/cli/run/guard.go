@@ -20,7 +20,7 @@ func (r *runner) guard(ctx context.Context) (remove func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "signalbox-run-")
+	dir, err := os.MkdirTemp(r.spec.Engine.Folder(r.spec.Job.Mode), "signalbox-run-")
 	if err != nil {
 		return nil, err
 	}

@@ -127,7 +127,11 @@ func prepare(a *command.App, args []string, f flags, config *server.Config) (*ru
 		}
 	}
 	mode := e.ModeOf(asked, config.Runs.Engines[e.Name])
-	if err := e.May(mode, true); err != nil {
+	dir, err := filepath.Abs(f.dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.May(engine.Job{Mode: mode, Dir: dir, Settings: config.Runs.Engines[e.Name]}); err != nil {
 		return nil, err
 	}
 	f.supervised = mode == engine.Supervised
@@ -148,10 +152,6 @@ func prepare(a *command.App, args []string, f flags, config *server.Config) (*ru
 		return nil, command.Usage(
 			"The hooks of a supervised run ask the server as an agent. " +
 				"Put a key of one into SIGNALBOX_KEY; `signalbox agents add` makes one.")
-	}
-	dir, err := filepath.Abs(f.dir)
-	if err != nil {
-		return nil, err
 	}
 	job := engine.Job{
 		Prompt: prompt, Dir: dir, Override: f.model, Mode: mode,

@@ -67,7 +67,8 @@ type Engine struct {
 	costs    bool     // it says what each call costs, or stops by itself at a cost
 	late     string   // why a budget cannot be kept by what it writes, "" if it can
 	permit   func(Permit) (Permission, error)
-	cannot   func(Mode) string         // why the CLI cannot be held to a mode here, nil for never
+	cannot   func(Job) string          // why the CLI cannot be held to the mode of a job here, nil for never
+	folder   func(Mode) string         // see Folder
 	ownModes bool                      // its setting mode is a word about permissions
 	line     func(token string) string // the resume line
 	// whole is the whole id of a session that was given by its beginning, nil where ids are always whole.
