@@ -95,6 +95,11 @@ func modedConfig(name, program string) string {
 func (c moded) at(t *testing.T, name, dir string) (m *meteredModel, start func(work string, args ...string) *exec.Cmd) {
 	t.Helper()
 	home := t.TempDir()
+	temporary, err := os.MkdirTemp("", "tmp-") //nolint:usetesting // short: the names of sockets are bounded
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(temporary) })
 	m = startMetered(t, 1)
 	m.hours = false
 	if c.text != nil {
@@ -107,7 +112,8 @@ func (c moded) at(t *testing.T, name, dir string) (m *meteredModel, start func(w
 	return m, func(work string, args ...string) *exec.Cmd {
 		cmd := exec.CommandContext(testbed.Context(t), binary,
 			append([]string{"run", name, "--data", dir, "--cwd", work, "--model", c.model}, args...)...)
-		cmd.Env = append(append(cleanEnv(), "HOME="+home, "NO_PROXY=*"), c.env(m.url)...)
+		// Homes are not in the folder of temporary files: there codex has no sandbox with each bubblewrap.
+		cmd.Env = append(append(cleanEnv(), "HOME="+home, "TMPDIR="+temporary, "NO_PROXY=*"), c.env(m.url)...)
 		return cmd
 	}
 }
@@ -198,6 +204,10 @@ func TestSupervisedRealCLIsAskSignalbox(t *testing.T) {
 			p := up(t, dir)
 			mustRun(t, dir, "policy", "apply", writeFile(t, hookPolicy))
 			m, start := c.at(t, name, dir)
+			if name == "gemini" && os.Geteuid() != 0 {
+				refused(t, start(t.TempDir(), "--mode", "supervised", "--", "go on"), "from files of root alone")
+				return
+			}
 			for _, attempt := range []struct {
 				file, decision string
 				done           bool
@@ -210,6 +220,12 @@ func TestSupervisedRealCLIsAskSignalbox(t *testing.T) {
 			} {
 				work := t.TempDir()
 				bringAlong(t, work)
+				if name == "opencode" { // it runs plugins whatever it is told
+					refused(t, start(work, "--mode", "supervised", "--", "go on"), "own.js would be run unasked")
+					if err := os.RemoveAll(filepath.Join(work, ".opencode")); err != nil {
+						t.Fatal(err)
+					}
+				}
 				m.mu.Lock()
 				m.shell = c.shell("touch '" + filepath.Join(work, attempt.file) + "'")
 				m.mu.Unlock()
@@ -242,6 +258,15 @@ func TestSupervisedRealCLIsAskSignalbox(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// refused checks that a run is refused before it starts, and why.
+func refused(t *testing.T, cmd *exec.Cmd, why string) {
+	t.Helper()
+	out, err := cmd.CombinedOutput()
+	if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(string(out), why) {
+		t.Errorf("it is not refused because %s: %d %v\n%s", why, code, err, out)
 	}
 }
 

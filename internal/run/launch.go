@@ -41,7 +41,7 @@ func (s *Runs) checkLaunch(ctx context.Context, b opened, more []string) (opened
 		b.Supervised = b.Mode == engine.Supervised
 	}
 	// Before anything is recorded.
-	if err := e.May(b.Mode, b.Sandbox); err != nil {
+	if err := e.May(engine.Job{Mode: b.Mode, Dir: dir, Sandboxed: b.Sandbox}); err != nil {
 		return b, err
 	}
 	if b.Sandbox {

@@ -20,7 +20,7 @@ func (r *runner) guard(ctx context.Context) (remove func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "signalbox-run-")
+	dir, err := os.MkdirTemp(r.spec.Engine.Folder(r.spec.Job.Mode), "signalbox-run-")
 	if err != nil {
 		return nil, err
 	}
@@ -38,9 +38,9 @@ func (r *runner) guard(ctx context.Context) (remove func(), err error) {
 		// gone.
 		remove = func() { r.desk.Close(); _ = os.RemoveAll(dir) }
 	}
+	r.spec.Job.Sandboxed = r.boxed
 	held, err := r.spec.Engine.Permit(engine.Permit{
 		Mode: r.spec.Job.Mode, Job: r.spec.Job, Dir: dir, Program: self, Reach: reach,
-		Sandboxed: r.boxed,
 	})
 	if err != nil {
 		remove()

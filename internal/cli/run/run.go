@@ -148,7 +148,11 @@ func prepare(ctx context.Context, a *command.App, args []string, f flags, config
 	if err := b.check(ctx); err != nil {
 		return nil, err
 	}
-	if err := e.May(mode, b.boxed); err != nil {
+	dir, err := filepath.Abs(f.dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.May(engine.Job{Mode: mode, Dir: dir, Sandboxed: b.boxed, Settings: config.Runs.Engines[e.Name]}); err != nil {
 		return nil, err
 	}
 	f.supervised = mode == engine.Supervised
@@ -169,10 +173,6 @@ func prepare(ctx context.Context, a *command.App, args []string, f flags, config
 		return nil, command.Usage(
 			"The hooks of a supervised run ask the server as an agent. " +
 				"Put a key of one into SIGNALBOX_KEY; `signalbox agents add` makes one.")
-	}
-	dir, err := filepath.Abs(f.dir)
-	if err != nil {
-		return nil, err
 	}
 	job := engine.Job{
 		Prompt: prompt, Dir: dir, Override: f.model, Mode: mode,

@@ -16,7 +16,7 @@ func codex() *Engine {
 		meter: &Meter{Provider: "openai", Key: "OPENAI_API_KEY", Base: "OPENAI_BASE_URL"},
 		late:  "says what it has used only at the end of a turn",
 		label: "codex exec", title: "Codex", Install: "npm install -g @openai/codex",
-		args: codexArgs, permit: codexPermit, ownModes: true,
+		args: codexArgs, permit: codexPermit, cannot: codexCannot, ownModes: true,
 		line:    func(token string) string { return "codex resume " + token },
 		pattern: regexp.MustCompile("(?im)^\\s*`?codex\\s+resume\\s+([^`\\s]+)`?\\s*$"),
 		start:   func() translator { return &codexStream{} },

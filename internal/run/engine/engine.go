@@ -39,7 +39,9 @@ type Job struct {
 	// Mode is what it may do; "" is what its own settings say, as for recorded streams.
 	Mode  Mode
 	Guard []string // the arguments that hold the CLI to the mode, from Engine.Permit
-	PID   int      // of the process, for those who watch it
+	// Sandboxed says that the CLI works in a sandbox of ours.
+	Sandboxed bool
+	PID       int // of the process, for those who watch it
 	// Metered leads the calls of models elsewhere, for an engine whose arguments can say so.
 	Metered *Metered
 }
@@ -69,9 +71,10 @@ type Engine struct {
 	costs    bool     // it says what each call costs, or stops by itself at a cost
 	late     string   // why a budget cannot be kept by what it writes, "" if it can
 	permit   func(Permit) (Permission, error)
-	cannot   func(m Mode, sandboxed bool) string // why the CLI cannot be held to a mode here, nil for never
-	ownModes bool                                // its setting mode is a word about permissions
-	line     func(token string) string           // the resume line
+	cannot   func(Job) string          // why the CLI cannot be held to the mode of a job here, nil for never
+	folder   func(Mode) string         // see Folder
+	ownModes bool                      // its setting mode is a word about permissions
+	line     func(token string) string // the resume line
 	// whole is the whole id of a session that was given by its beginning, nil where ids are always whole.
 	whole   func(Job) (string, error)
 	pattern *regexp.Regexp

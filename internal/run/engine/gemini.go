@@ -16,7 +16,7 @@ func gemini() *Engine {
 		},
 		late:  "says what it has used only at its end",
 		label: "gemini", title: "gemini", Install: "npm install -g @google/gemini-cli",
-		args: geminiArgs, permit: geminiPermit, cannot: geminiCannot, ownModes: true,
+		args: geminiArgs, permit: geminiPermit, cannot: geminiCannot, folder: geminiFolder, ownModes: true,
 		line:    func(token string) string { return "gemini --resume " + token },
 		pattern: regexp.MustCompile("(?im)^\\s*`?gemini\\s+--resume\\s+([A-Za-z0-9_-]+)`?\\s*$"),
 		start:   func() translator { return &geminiStream{} },

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"signalbox/internal/fault"
@@ -50,7 +51,7 @@ func ampPermit(p Permit) (Permission, error) {
 		}
 		if p.Mode == Edit {
 			for _, tool := range []string{"edit_file", "create_file"} {
-				one, err := delegate(tool, quote(p.Program)+" runs permit --dir "+quote(p.Job.Dir))
+				one, err := delegate(tool, p.permitChange())
 				if err != nil {
 					return Permission{}, err
 				}
@@ -95,8 +96,8 @@ func claudePermit(p Permit) (Permission, error) {
 }
 
 // claudeCannot: Claude Code refuses its flag for that to root.
-func claudeCannot(m Mode, sandboxed bool) string {
-	if m == Full && !sandboxed && os.Geteuid() == 0 && os.Getenv("IS_SANDBOX") == "" {
+func claudeCannot(j Job) string {
+	if j.Mode == Full && !j.Sandboxed && os.Geteuid() == 0 && os.Getenv("IS_SANDBOX") == "" {
 		return "Claude Code does not let root do everything. Run it with --sandbox, as another user, or in a sandbox of yours that sets IS_SANDBOX=1"
 	}
 	return ""
@@ -108,7 +109,7 @@ func claudeCannot(m Mode, sandboxed bool) string {
 func codexPermit(p Permit) (Permission, error) {
 	set := []string{"--dangerously-bypass-approvals-and-sandbox"}
 	switch {
-	case p.Sandboxed && (p.Mode == Read || p.Mode == Edit): // ours does it, and holds no second one
+	case p.Job.Sandboxed && (p.Mode == Read || p.Mode == Edit): // ours does it, and holds no second one
 	case p.Mode == Read:
 		set = []string{"--sandbox", "read-only"}
 	case p.Mode == Edit:
@@ -191,8 +192,38 @@ func geminiPermit(p Permit) (Permission, error) {
 	return Permission{Args: []string{"--approval-mode", approval, "--admin-policy", file}}, err
 }
 
-// geminiCannot: settings and policies of an administrator come before ours, and would be left out by them.
-func geminiCannot(m Mode, _ bool) string {
+// geminiFolder is a folder that only root can change, up to the root of the file system, "" if there is none: of a
+// supervised run gemini reads the hook where an administrator's settings are, and leaves them out, with no more than a
+// warning, if anybody else could have written them. Tried with 0.61.0.
+func geminiFolder(m Mode) string {
+	if m != Supervised || os.Geteuid() != 0 {
+		return ""
+	}
+	for _, folder := range []string{os.TempDir(), "/run", "/var/lib", "/root"} {
+		if resolved, err := filepath.EvalSymlinks(folder); err == nil && onlyRoots(resolved) {
+			return resolved
+		}
+	}
+	return ""
+}
+
+// onlyRoots reports whether nobody but root can change a folder, or put another in its place.
+func onlyRoots(folder string) bool {
+	info, err := os.Stat(folder)
+	if err != nil || !info.IsDir() || info.Mode().Perm()&0o022 != 0 {
+		return false
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || stat.Uid != 0 {
+		return false
+	}
+	parent := filepath.Dir(folder)
+	return parent == folder || onlyRoots(parent)
+}
+
+// geminiCannot: settings and policies of an administrator come before ours, and would be left out by them. Ours have to
+// be where gemini believes them.
+func geminiCannot(j Job) string {
+	m := j.Mode
 	const settings, policies = "/etc/gemini-cli/settings.json", "/etc/gemini-cli/policies/*.toml"
 	if found, _ := filepath.Glob(policies); len(found) > 0 && (m == Read || m == Edit) {
 		return "this machine has policies for gemini of its own (" + policies + "), which would stand in place of those of the mode"
@@ -201,11 +232,16 @@ func geminiCannot(m Mode, _ bool) string {
 		return "this machine has settings for gemini of its own (" + settings + ", GEMINI_CLI_SYSTEM_SETTINGS_PATH), which a " +
 			"supervised run would have to leave out"
 	}
+	if m == Supervised && geminiFolder(m) == "" {
+		return "it takes hooks that nothing can turn off from files of root alone, in a folder such as /run that only root can " +
+			"change; run Signalbox as root in a container, or take another engine"
+	}
 	return ""
 }
 
 // opencodePermit gives opencode an agent that may do no more, whose rules are the last that count. In a supervised run a
-// plugin asks before each tool, and plugins of the folder are left out: nobody has reviewed them.
+// plugin asks before each tool, and what the folder sets up is left out: nobody has reviewed it. Where it edits, a plugin
+// asks too, since opencode does not resolve links.
 func opencodePermit(p Permit) (Permission, error) {
 	var config map[string]any
 	var args, env []string
@@ -218,17 +254,27 @@ func opencodePermit(p Permit) (Permission, error) {
 			return Permission{}, err
 		}
 		config = map[string]any{"plugin": []string{"file://" + plugin}}
-		args, env = []string{"--auto"}, []string{"OPENCODE_DISABLE_PROJECT_CONFIG=1"}
+		args, env = []string{"--auto"}, []string{"OPENCODE_DISABLE_PROJECT_CONFIG=1", withPlugins}
 	default:
 		agent := or(p.Job.Settings.Mode, "signalbox")
 		config = map[string]any{"agent": map[string]any{agent: map[string]any{
 			"mode": "primary", "permission": opencodeRules(p.Mode),
 		}}}
 		args = []string{"--agent", agent}
+		if p.Mode == Edit {
+			plugin, err := p.write("signalbox-opencode.mjs", asking(p.permitChange())+opencodeEdits, 0o600)
+			if err != nil {
+				return Permission{}, err
+			}
+			config["plugin"], env = []string{"file://" + plugin}, []string{withPlugins}
+		}
 	}
 	text, err := wire.Marshal(config)
 	return Permission{Args: args, Env: append(env, "OPENCODE_CONFIG_CONTENT="+string(text))}, err
 }
+
+// withPlugins takes back the variable by which opencode would leave out all plugins, and ours with them.
+const withPlugins = "OPENCODE_PURE=0"
 
 // opencodeRules are the permissions of a mode. The last rule that fits counts, so the order matters.
 func opencodeRules(m Mode) wire.Raw {
@@ -245,9 +291,14 @@ func opencodeRules(m Mode) wire.Raw {
 	return wire.Raw(rules + `{"*":"allow"` + names.String() + `}}`)
 }
 
-// opencodeCannot: the variable can hold one configuration.
-func opencodeCannot(m Mode, _ bool) string {
-	if m != Full && os.Getenv("OPENCODE_CONFIG_CONTENT") != "" {
+// opencodeCannot: the variable can hold one configuration, and plugins of the folder cannot be left out.
+func opencodeCannot(j Job) string {
+	if j.Mode == Supervised && j.Dir != "" {
+		if plugin := opencodePlugin(j.Dir); plugin != "" {
+			return plugin + " would be run unasked, whatever opencode is told; move it away, or take another engine"
+		}
+	}
+	if j.Mode != Full && os.Getenv("OPENCODE_CONFIG_CONTENT") != "" {
 		return "OPENCODE_CONFIG_CONTENT has a configuration already; put that into a file and its name into OPENCODE_CONFIG"
 	}
 	return ""
@@ -266,7 +317,7 @@ func piPermit(p Permit) (Permission, error) {
 		return Permission{Args: append(args, "--tools", reading)}, nil
 	case Edit:
 		args = append(args, "--tools", reading+",edit,write")
-		guard = asking(quote(p.Program)+" runs permit --dir "+quote(p.Job.Dir)) + piEdits
+		guard = asking(p.permitChange()) + piEdits
 	default:
 		guard = asking(p.hook("pi")) + piAsks
 	}
@@ -311,6 +362,19 @@ const (
     const other = await ask({ session_id: call.sessionID, hook_event_name: "PreToolUse", cwd: directory, tool_name: call.tool,
       tool_input: output.args ?? {}, tool_use_id: call.callID });
     replace(output.args ?? {}, other);
+  },
+});
+`
+	// A patch names its files in its text. What is not known to read alone is taken for a change.
+	opencodeEdits = `const reads = ["read", "grep", "glob", "list", "lsp", "todowrite", "todoread", "invalid"];
+export const Signalbox = async () => ({
+  "tool.execute.before": async (call, output) => {
+    const input = output.args ?? {};
+    if (reads.includes(call.tool)) return;
+    if (input.patchText === undefined) return void await ask(input);
+    const files = /^\s*[*]{3}\s*(?:Add File|Update File|Delete File|Move to)\s*:(.*)$/gm;
+    const paths = [...String(input.patchText).matchAll(files)].map((match) => ({ path: match[1].trim() }));
+    for (const change of paths.length ? paths : [{}]) await ask(change);
   },
 });
 `

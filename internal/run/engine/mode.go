@@ -62,14 +62,22 @@ func (e *Engine) ModeOf(asked Mode, s Settings) Mode {
 	return DefaultMode
 }
 
-// May is why runs of the engine cannot have a mode on this machine, as this user, nil if they can.
-func (e *Engine) May(m Mode, sandboxed bool) error {
+// May is why a job cannot have its mode in its folder, on this machine and as this user, nil if it can.
+func (e *Engine) May(j Job) error {
 	if e.cannot != nil {
-		if why := e.cannot(m, sandboxed); why != "" {
-			return fault.New(fault.InvalidRequest, "%s cannot run in the mode %s here: %s.", e.Name, m, why).About("mode")
+		if why := e.cannot(j); why != "" {
+			return fault.New(fault.InvalidRequest, "%s cannot run in the mode %s here: %s.", e.Name, j.Mode, why).About("mode")
 		}
 	}
 	return nil
+}
+
+// Folder is where the folder of a run for Permit.Dir is to be made, "" for that of temporary files.
+func (e *Engine) Folder(m Mode) string {
+	if e.folder == nil {
+		return ""
+	}
+	return e.folder(m)
 }
 
 // Permit is a run that is to be held to a mode.
@@ -79,8 +87,6 @@ type Permit struct {
 	Dir     string   // a folder of this run alone, for what the CLI is to read
 	Program string   // Signalbox
 	Reach   []string // how its hooks reach the process that watches the run
-	// Sandboxed says that the CLI works in a sandbox of ours.
-	Sandboxed bool
 }
 
 // Permission is what holds a CLI to a mode.
@@ -91,7 +97,8 @@ type Permission struct {
 
 // Permit makes what holds the CLI to a mode. Nothing in the person's own settings changes.
 func (e *Engine) Permit(p Permit) (Permission, error) {
-	if err := e.May(p.Mode, p.Sandboxed); err != nil {
+	p.Job.Mode = p.Mode
+	if err := e.May(p.Job); err != nil {
 		return Permission{}, err
 	}
 	return e.permit(p)
@@ -104,6 +111,11 @@ func (p *Permit) hook(name string) string {
 		words = append(words, quote(word))
 	}
 	return strings.Join(words, " ")
+}
+
+// permitChange is the command that says whether a tool may change a file in a run of the mode edit.
+func (p *Permit) permitChange() string {
+	return quote(p.Program) + " runs permit --dir " + quote(p.Job.Dir)
 }
 
 // write writes a file for the CLI.
