@@ -235,8 +235,10 @@ func (b *Bridge) obeyStart(ctx context.Context, m message, o order) error {
 // request is the run that a message asks for: the engine, the folder and the session that it names, else those of the
 // message that it answers, else those of its chat.
 func (b *Bridge) request(ctx context.Context, m message, o order) (run.Request, error) {
-	r := run.Request{Engine: o.engine, Prompt: o.prompt, Dir: o.folder, Mode: o.mode, Folders: b.folders(),
-		Origin: fmt.Sprintf("%s:%d", m.chat, m.Message)}
+	r := run.Request{
+		Engine: o.engine, Prompt: o.prompt, Dir: o.folder, Mode: o.mode, Folders: b.folders(),
+		Origin: fmt.Sprintf("%s:%d", m.chat, m.Message),
+	}
 	last, err := b.before(ctx, m, o.command == commandNew)
 	if err != nil {
 		return r, err
