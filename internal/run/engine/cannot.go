@@ -20,7 +20,7 @@ const probeTime = 30 * time.Second
 // temporary files, where it puts no helper for the sandbox, or nobody may make a user namespace. Its model would be told
 // of each command that it cannot be run, and codex would end well with nothing done. Tried with 0.166.0.
 func codexCannot(j Job) string {
-	if runtime.GOOS != "linux" || j.Mode != Read && j.Mode != Edit {
+	if runtime.GOOS != "linux" || j.Sandboxed || j.Mode != Read && j.Mode != Edit { // in ours it has none of its own
 		return ""
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), probeTime)
