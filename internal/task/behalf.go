@@ -81,7 +81,8 @@ func (s *Tasks) findUser(ctx context.Context, w *work) (*amp.Refusal, error) {
 	w.within = under.Within
 	w.run = s.core.AskedBy(ctx, behalf.Of{Handoff: w.under, Within: w.within}, w.party.Identity, "")
 	w.setUser()
-	return w.checkToken(under), nil
+	w.token = w.checkToken(under)
+	return nil, nil
 }
 
 // setUser puts into the world for whom a new task is.

@@ -201,6 +201,7 @@ type work struct {
 	behalf roster.Behalf // for whom its sender acts
 	under  string        // the handoff under which it acts, "" for none
 	within string        // the one to a process in which it acts as another agent, "" for none
+	token  *amp.Refusal  // of a sender who shows a token that is not valid here, nil for others
 	run    string        // the run in which it acts, "" for none
 
 	handing handing // what becomes of the handoff of the task

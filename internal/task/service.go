@@ -263,6 +263,8 @@ func (w *work) take(ctx context.Context) (Answer, *ErrorRecord, error) {
 	if other := w.checkUser(); refusal == nil && !out.Duplicate {
 		refusal = other
 	}
+	// Who has lost a task has lost what was handed on with it too. That the task is lost says more.
+	refusal = cmp.Or(refusal, w.token)
 	if refusal == nil && !out.Duplicate || refusal != nil && refusal.Has(amp.PlanNotApproved) {
 		// A plan that cannot go out as it is need not be approved.
 		other, err := w.planHandoff(ctx, next)
