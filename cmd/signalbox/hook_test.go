@@ -450,7 +450,15 @@ func TestAGateOfAHookShowsWhatLedToIt(t *testing.T) {
 	testbed.Git(t, folder, "init", "-q", "-b", "prices")
 	testbed.Git(t, folder, "commit", "-q", "--allow-empty", "-m", "first")
 	testbed.Git(t, folder, "worktree", "add", "-q", "-b", "hotfix", folder+"-hotfix")
-	const run = "run_01jt4k9q2m8x3v7b5n6c0d1e2f"
+	var opened struct{ ID string }
+	_, answer, err := p.call("POST", "/runs", `{"engine":"claude","prompt":"go","recorded":true}`)
+	if err == nil {
+		err = json.Unmarshal([]byte(answer), &opened)
+	}
+	if err != nil || opened.ID == "" {
+		t.Fatal(answer, err)
+	}
+	run := opened.ID
 	for _, c := range []struct{ tool, prompt, step, folder, branch string }{
 		{"claude-code", "claude-prompt.json", "claude-pre.json", folder + "/web", "prices"},
 		{"codex", "codex-prompt.json", "codex-pre.json", folder + "-hotfix", "hotfix"},

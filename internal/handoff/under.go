@@ -103,21 +103,21 @@ func (h *Handoffs) inside(ctx context.Context, c *call, get func(string) ([]hop,
 		return s.refuse("%s", why), err
 	}
 	last := &chain[len(chain)-1]
-	if last.to == c.who.ID && c.claim.Token == "" {
-		return h.stand(ctx, c, chain)
-	}
-	switch why := overIn(chain, h.now()); {
+	over := overIn(chain, h.now()) != "" // then it counts for nothing, as if the call did not show it
+	switch {
 	case last.Workspace != c.who.Workspace:
 		return s.refuse("The process of this call was handed work in another workspace."), nil
-	case why != "":
-		return s.refuse("The handoff %s, in whose process this call is, is over: %s.", last.ID, why), nil
+	case last.to == c.who.ID && c.claim.Token == "" && !over:
+		return h.stand(ctx, c, chain)
 	}
 	if c.claim.Token == "" {
 		if s, err = h.unnamed(ctx, c, get); err != nil || s.Refused {
 			return s, err
 		}
 	}
-	s.Within = last.ID
+	if !over {
+		s.Within = last.ID
+	}
 	return s, nil
 }
 

@@ -220,7 +220,7 @@ func TestWhatARunDoesIsInTheBackground(t *testing.T) {
 }
 
 // What a process of a run does as another agent is found under the run, and gets nothing of its power. A token that is
-// not of this server, of another workspace or of a run that has ended is refused.
+// not of this server is refused, and one of a run that has ended counts for nothing.
 func TestWhatAProcessOfARunDoesAsAnotherAgentIsInIt(t *testing.T) {
 	eachHanding(t, func(t *testing.T, n *handing) {
 		r := n.open(run.Request{Agent: "local", User: "alice"})
@@ -263,8 +263,10 @@ func TestWhatAProcessOfARunDoesAsAnotherAgentIsInIt(t *testing.T) {
 		})
 		_, err := n.runs.Report(t.Context(), n.operator, r.ID, run.Report{From: 1, Events: entries(1, started, completed)})
 		n.must(err)
-		if rule, _, _ := decide(n.other, "pay", policy.Claim{Within: token}); rule != policy.HandoffRule {
-			t.Errorf("after the end of the run: %s", rule)
+		for _, who := range []roster.Identity{n.local, n.other} {
+			if rule, of, _ := decide(who, "pay", policy.Claim{Within: token}); rule != "default" || of.Within+of.Handoff != "" {
+				t.Errorf("%s after the end of the run: %s %+v", who.Name, rule, of)
+			}
 		}
 	})
 }
