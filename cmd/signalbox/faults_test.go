@@ -231,7 +231,9 @@ func TestAFullDiskStopsWritesUntilThereIsRoom(t *testing.T) {
 func TestARunSaysThatTheDiskIsFull(t *testing.T) {
 	t.Parallel()
 	hold, folder, dir := filepath.Join(t.TempDir(), "go"), t.TempDir(), smallDisk(t)
-	cli := runtest.CLI{Stdout: []byte(runInit + fmt.Sprintf(runTool, "a")), Hold: hold, Linger: time.Hour}
+	cli := runtest.CLI{
+		Stdout: []byte(strings.Replace(runInit, runSession, "T-"+runtest.Now, 1) + fmt.Sprintf(runTool, "a")), Hold: hold, Linger: time.Hour,
+	}
 	configure(t, dir, fmt.Sprintf("runs:\n  folders: [%s]\n  amp: {command: %s, permissions: full}\n", folder, cli.Write(t)))
 	p := up(t, dir)
 	id := p.launch(folder, false)

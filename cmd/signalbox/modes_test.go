@@ -331,7 +331,7 @@ func TestARunIsRefusedBeforeItStartsIfItsCLICannotBeHeldToItsMode(t *testing.T) 
 // TestARunThatExceedsItsModeIsStopped: some CLIs ignore the rules that they are given. What nobody has named holds nobody.
 func TestARunThatExceedsItsModeIsStopped(t *testing.T) {
 	t.Parallel()
-	lines := strings.ReplaceAll(runInit, "T-1", "T-mode") + fmt.Sprintf(runTool+runDid, "a", "a", false)
+	lines := strings.ReplaceAll(runInit, runSession, "T-mode") + fmt.Sprintf(runTool+runDid, "a", "a", false)
 	data, folder := configured(t, runtest.CLI{Stdout: []byte(lines + runResult), Hold: filepath.Join(t.TempDir(), "never")})
 	p := up(t, data)
 	for _, mode := range []string{"read", "edit"} {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -205,12 +206,8 @@ func (m *mailer) polls(t *testing.T, texts ...string) {
 		_ = loop.Process.Kill()
 		_ = loop.Wait()
 	}()
-	testbed.Until(t, "the loop to take what waits", func() bool {
-		return strings.Contains(m.mail("status", "--json"), `"waiting":0`)
+	testbed.Until(t, "the loop to take what waits, and to print it", func() bool {
+		return strings.Contains(m.mail("status", "--json"), `"waiting":0`) &&
+			!slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(out.String(), text) })
 	}, &out)
-	for _, text := range texts {
-		if !strings.Contains(out.String(), text) {
-			t.Errorf("the loop does not print %q:\n%s", text, out.String())
-		}
-	}
 }

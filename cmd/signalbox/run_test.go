@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -26,8 +27,13 @@ import (
 	"signalbox/internal/testbed"
 )
 
+// runSession is another one in each process: whoever else tests on this machine would wait for a session of the same name.
+var (
+	runSession = "T-" + strings.ToLower(rand.Text()[:8])
+	runInit    = `{"type":"system","subtype":"init","session_id":"` + runSession + `"}` + "\n"
+)
+
 const (
-	runInit = `{"type":"system","subtype":"init","session_id":"T-1"}` + "\n"
 	runTool = `{"type":"assistant","message":{"content":[{"type":"tool_use","id":"%s","name":"Bash",` +
 		`"input":{"command":"ls"}}]}}` + "\n"
 	runResult = `{"type":"result","result":"done"}` + "\n"
@@ -263,7 +269,7 @@ func TestEachOutcomeIsSeenEverywhere(t *testing.T) {
 			"It was last at this command, ", " ago: ls",
 		}},
 	} {
-		session := strings.ReplaceAll(string(clis[c.what].Stdout), "T-1", "T-"+c.what)
+		session := strings.ReplaceAll(string(clis[c.what].Stdout), runSession, "T-"+c.what)
 		cli := clis[c.what]
 		cli.Stdout = []byte(session)
 		idle := "30m"
@@ -352,7 +358,7 @@ func TestARunOnATerminal(t *testing.T) {
 		return ticking.MatchString(screen) && strings.Contains(screen, "▸ $ ls")
 	})
 	testbed.Write(t, hold, "")
-	term.sees("completed · amp · ", "1 step · 1,234 tokens · $0.0150", "All green.", "`amp threads continue T-1`")
+	term.sees("completed · amp · ", "1 step · 1,234 tokens · $0.0150", "All green.", "`amp threads continue "+runSession+"`")
 	term.ends()
 }
 
@@ -423,7 +429,7 @@ func secretSettings(t *testing.T) (env []string) {
 func TestALaunchedAgentHasNothingOfTheServersEnvironment(t *testing.T) {
 	t.Parallel()
 	folder, dir, hold := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "go")
-	stream := []byte(strings.Replace(runInit, "T-1", "T-"+runtest.Now, 1) + fmt.Sprintf(runTool, "a") + runResult)
+	stream := []byte(strings.Replace(runInit, runSession, "T-"+runtest.Now, 1) + fmt.Sprintf(runTool, "a") + runResult)
 	plain, asks := runtest.CLI{Stdout: stream, Hold: hold}, runtest.CLI{Stdout: stream, Ask: "deploy it"}
 	var config strings.Builder
 	fmt.Fprintf(&config, "runs:\n  daily_tokens: 100000000\n  folders: [%s]\n", folder)

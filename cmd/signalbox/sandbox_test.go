@@ -319,9 +319,9 @@ func TestARunOfTheServerIsSandboxed(t *testing.T) {
 	}{
 		{`"engine":"amp"`, false},
 		{`"engine":"amp","sandbox":true`, true},
-		{`"engine":"amp","resume":"T-1"`, true},
-		{`"engine":"amp","resume":"T-1","sandbox":false`, false},
-		{`"engine":"amp","resume":"T-1"`, false},
+		{`"engine":"amp","resume":"` + runSession + `"`, true},
+		{`"engine":"amp","resume":"` + runSession + `","sandbox":false`, false},
+		{`"engine":"amp","resume":"` + runSession + `"`, false},
 		{`"engine":"claude"`, true},
 		{`"engine":"claude","sandbox":false`, false},
 	} {

@@ -20,7 +20,7 @@ func TestAScheduleStartsItsRunsWhenTheServerIsKilled(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		dir, folder := t.TempDir(), t.TempDir()
 		// A session of its own: runs of one take turns on the whole machine.
-		cli := runtest.CLI{Stdout: []byte(strings.Replace(runInit, "T-1", "T-"+rand.Text(), 1) + runResult)}
+		cli := runtest.CLI{Stdout: []byte(strings.Replace(runInit, runSession, "T-"+rand.Text(), 1) + runResult)}
 		configure(t, dir, fmt.Sprintf("clock: {movable: true}\nruns:\n  folders: [%s]\n  amp: {command: %s}\n", folder, cli.Write(t)))
 		database := []string{}
 		if strings.HasPrefix(address, "postgres") {

@@ -176,7 +176,7 @@ func BenchmarkSupervisedRuns(b *testing.B) {
 		hold := filepath.Join(b.TempDir(), "go")
 		p := supervised(b, runtest.CLI{
 			Pause: 100 * time.Millisecond, Hold: hold,
-			Stdout: []byte(strings.Replace(runInit, "T-1", "T-"+runtest.Now, 1) +
+			Stdout: []byte(strings.Replace(runInit, runSession, "T-"+runtest.Now, 1) +
 				strings.Repeat(fmt.Sprintf(runTool, runtest.Now), lines) + runResult),
 		})
 		before := p.memory()
@@ -283,7 +283,7 @@ func TestRunsOfAServerShareTheProcessThatWatchesThem(t *testing.T) {
 	t.Parallel()
 	hold := filepath.Join(t.TempDir(), "go")
 	data, folder := configured(t,
-		runtest.CLI{Stdout: []byte(strings.Replace(runInit, "T-1", "T-"+runtest.Now, 1) + runResult), Hold: hold})
+		runtest.CLI{Stdout: []byte(strings.Replace(runInit, runSession, "T-"+runtest.Now, 1) + runResult), Hold: hold})
 	p := up(t, data)
 	var ids []string
 	for range 4 {
@@ -328,7 +328,7 @@ func TestAKilledSupervisorTakesItsAgentsWithItAndTheNextRunHasAnother(t *testing
 	log := filepath.Join(t.TempDir(), "log")
 	data, folder := configured(t,
 		runtest.CLI{
-			Stdout: []byte(strings.Replace(runInit, "T-1", "T-"+runtest.Now, 1)), Linger: time.Minute, Stubborn: true,
+			Stdout: []byte(strings.Replace(runInit, runSession, "T-"+runtest.Now, 1)), Linger: time.Minute, Stubborn: true,
 			Log: log,
 		})
 	p := up(t, data)
