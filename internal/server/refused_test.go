@@ -44,6 +44,36 @@ func (b *box) head() int64 {
 	}
 }
 
+// seq is the number of the last entry.
+func (b *box) seq() int64 {
+	b.t.Helper()
+	var s server.Status
+	b.ops(200, "GET /ops/status", "", &s)
+	return s.Entries
+}
+
+// written is how many entries somebody's calls have written since the one with a number: neither refusals nor what the
+// server does by itself, such as the end of a run that nobody watches, are among them.
+func (b *box) written(since int64) (n int64) {
+	b.t.Helper()
+	for {
+		var page struct {
+			Entries []struct{ Kind, Actor string }
+			Next    int64
+		}
+		b.ops(200, fmt.Sprint("GET /ops/ledger?limit=1000&after=", since), "", &page)
+		for _, e := range page.Entries {
+			if e.Kind != refusal.Kind && e.Actor != "system" {
+				n++
+			}
+		}
+		if len(page.Entries) == 0 {
+			return n
+		}
+		since = page.Next
+	}
+}
+
 // issue makes another key of an agent.
 func (b *box) issue(agent string, limit int) (id, secret string) {
 	b.t.Helper()

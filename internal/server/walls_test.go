@@ -280,7 +280,7 @@ func TestWorkspacesAreWalls(t *testing.T) {
 			{"DELETE /runs/schedules/{id}", "DELETE /runs/schedules/" + schedule.ID, "", 404, 0},
 		} {
 			tried[c.route] = true
-			before := b.head()
+			before := b.seq()
 			status, answer, _ := b.do(request{call: c.call, body: c.body, token: foreign.Token})
 			if status != c.status {
 				t.Errorf("%s: %d, want %d: %s", c.call, status, c.status, answer)
@@ -289,7 +289,7 @@ func TestWorkspacesAreWalls(t *testing.T) {
 			if status < 300 && (strings.Contains(answer, secret) || strings.Contains(answer, agent.Agent.ID)) {
 				t.Errorf("%s shows what is behind the wall: %s", c.call, answer)
 			}
-			if wrote := b.head() - before; wrote != c.writes {
+			if wrote := b.written(before); wrote != c.writes {
 				t.Errorf("%s wrote %d entries, want %d", c.call, wrote, c.writes)
 			}
 		}
@@ -428,7 +428,7 @@ func TestAWorkspaceIsOpenedToAnother(t *testing.T) {
 		b.ops(201, "POST /ops/operators", `{"name":"olga","role":"admin","workspace":"other"}`, &ofOther)
 		b.ops(201, "POST /ops/operators", `{"name":"anna","role":"admin","workspace":"acme"}`, &ofAcme)
 		otto := b.operator("otto", "operator")
-		before := b.head()
+		before := b.seq()
 		for _, c := range []struct {
 			name, token, call, body string
 			status                  int
@@ -448,7 +448,7 @@ func TestAWorkspaceIsOpenedToAnother(t *testing.T) {
 				t.Errorf("%s: %d, want %d: %s", c.name, status, c.status, answer)
 			}
 		}
-		if wrote := b.head() - before; wrote != 0 {
+		if wrote := b.written(before); wrote != 0 {
 			t.Errorf("%d entries", wrote)
 		}
 		letter := `{"to":"%s","subject":"s","payload":{"type":"request","message":"m"}}`

@@ -71,6 +71,8 @@ func Schema(t testing.TB, address string) string {
 	}
 	q := u.Query()
 	q.Set("search_path", name)
+	q.Set("sslmode", "disable")    // a second try for each connection
+	q.Set("connect_timeout", "30") // a machine with much else to do answers late
 	u.RawQuery = q.Encode()
 	return u.String()
 }
