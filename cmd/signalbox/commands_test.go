@@ -284,7 +284,7 @@ var instead = map[string]string{
 
 	"signalbox run claude --cwd /srv/repo --resume " +
 		"'`claude --resume 3f0c…`' -- and now the docs": "signalbox run claude " +
-		"--cwd /srv/repo --resume '`claude --resume T-1`' -- and now the docs",
+		"--cwd /srv/repo --resume '`claude --resume " + runSession + "`' -- and now the docs",
 
 	"signalbox mail register NAME": "signalbox mail register carol",
 	"signalbox mail rotate":        mailed + "signalbox mail rotate",
