@@ -167,7 +167,8 @@ func TestRealCLIsTakeOurFlags(t *testing.T) {
 				cmd := exec.CommandContext(t.Context(), binary,
 					append(append([]string{"run", engine, "--json", "--data", dir, "--cwd", t.TempDir()}, args...), "--",
 						"--say hi")...)
-				cmd.Env = append(append(cleanEnv(), "HOME="+t.TempDir(), "NO_PROXY=*"), c.env...)
+				// Codex has no sandbox where its home is one of temporary files.
+				cmd.Env = append(append(cleanEnv(), "HOME="+t.TempDir(), "TMPDIR="+t.TempDir(), "NO_PROXY=*"), c.env...)
 				out, _ := cmd.CombinedOutput()
 				if cmd.ProcessState.ExitCode() != 1 || strings.Count(string(out), `"type":"completed"`) != 1 ||
 					!strings.Contains(string(out), want) {

@@ -83,11 +83,16 @@ func (n *node) settled(id string) schedule.Schedule {
 	n.T.Helper()
 	var found schedule.Schedule
 	testbed.Until(n.T, "what is due", func() bool {
-		started := n.Count("SELECT count(*) FROM schedule_due") == 0 // what is read later says so, too
 		var err error
 		found, err = n.schedules.Get(n.T.Context(), id)
 		n.Must(err)
-		return found.NextAt.After(n.Now()) && started
+		// In this order: what is due is there once the time has moved on.
+		if !found.NextAt.After(n.Now()) || n.Count("SELECT count(*) FROM schedule_due") > 0 {
+			return false
+		}
+		found, err = n.schedules.Get(n.T.Context(), id)
+		n.Must(err)
+		return true
 	})
 	return found
 }
