@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -221,6 +222,7 @@ type meteredModel struct {
 	calls []map[string]int // what each call took, by the names of the API
 	keys  map[string]bool  // with which it was called
 	seen  []string         // secrets that were in the list of processes
+	last  string           // the end of what it was asked last, which has the results of tools
 }
 
 // startMetered starts a provider for the time of the test.
@@ -287,6 +289,9 @@ func (m *meteredModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		m.before = nil
 	}
 	m.keys[r.Header.Get("Authorization")+r.Header.Get("X-Api-Key")] = true
+	if at := bytes.LastIndex(body, []byte(`"function_call_output"`)); at >= 0 {
+		m.last = string(body[at:min(len(body), at+500)])
+	}
 	m.seen = append(m.seen, secretsInArguments()...)
 	i := len(m.calls) + 1
 	say := turn{text: "It is done."}

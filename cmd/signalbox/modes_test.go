@@ -174,7 +174,7 @@ func TestAModeMeansTheSameForEveryRealCLI(t *testing.T) {
 					t.Errorf("%v: %v\n%s", attempt, err, out)
 				}
 				if _, err := os.Stat(file); (err == nil) != attempt.done {
-					t.Errorf("%+v: done is %v\n%s", attempt, err == nil, out)
+					t.Errorf("%+v: done is %v\n%s\n%s", attempt, err == nil, out, m.last)
 				}
 				want := engine.Mode(attempt.mode)
 				if attempt.mode == "" {
