@@ -3,11 +3,13 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"signalbox/internal/run/engine"
@@ -202,63 +204,167 @@ func TestSupervisedRealCLIsAskSignalbox(t *testing.T) {
 			c, dir := modedCLIs[name], t.TempDir()
 			configure(t, dir, modedConfig(name, npmProgram(t, c.program)))
 			p := up(t, dir)
-			mustRun(t, dir, "policy", "apply", writeFile(t, hookPolicy))
 			m, start := c.at(t, name, dir)
-			if name == "gemini" && os.Geteuid() != 0 {
-				refused(t, start(t.TempDir(), "--mode", "supervised", "--", "go on"), "from files of root alone")
-				return
-			}
-			for _, attempt := range []struct {
-				file, decision string
-				done           bool
-			}{
-				{"plain", "", true},
-				{"forbidden", "", false},
-				{"deployed", "approve", true},
-				{"deployed", "reject", false},
-				{"dead", "kill", false},
-			} {
-				work := t.TempDir()
-				bringAlong(t, work)
-				if name == "opencode" { // it runs plugins whatever it is told
-					refused(t, start(work, "--mode", "supervised", "--", "go on"), "own.js would be run unasked")
-					if err := os.RemoveAll(filepath.Join(work, ".opencode")); err != nil {
-						t.Fatal(err)
-					}
-				}
-				m.mu.Lock()
-				m.shell = c.shell("touch '" + filepath.Join(work, attempt.file) + "'")
-				m.mu.Unlock()
-				cmd := start(work, "--mode", "supervised", "--", "go on")
-				out := &testbed.Buffer{}
-				cmd.Stdout, cmd.Stderr = out, out
-				if attempt.decision == "kill" {
-					// The first call of the model comes after the start; the server is gone when the tool is called.
-					m.before = p.kill
-				}
-				if err := cmd.Start(); err != nil {
-					t.Fatal(err)
-				}
-				if attempt.decision == "approve" || attempt.decision == "reject" {
-					id := p.pending(t)
-					if status, text, err := p.call(http.MethodPost, "/ops/gates/"+id+"/"+attempt.decision, `{"note":"I looked."}`); err != nil ||
-						status != http.StatusOK {
-						t.Fatal(status, text, err)
-					}
-				}
-				err := cmd.Wait()
-				if _, missing := os.Stat(filepath.Join(work, attempt.file)); (missing == nil) != attempt.done {
-					t.Errorf("%+v: done is %v (%v)\n%s", attempt, missing == nil, err, out)
-				}
-				if attempt.done && err != nil {
-					t.Errorf("%+v: %v\n%s", attempt, err, out)
-				}
-				if _, err := os.Stat(filepath.Join(work, "owned")); err == nil {
-					t.Errorf("%+v: what the folder brings along was run", attempt)
-				}
-			}
+			mustRun(t, dir, "policy", "apply", writeFile(t, hookPolicy))
+			c.asks(t, name, p, m, start)
 		})
 	}
+}
+
+// asks tries what a supervised CLI may do under hookPolicy.
+func (c moded) asks(t *testing.T, name string, p *process, m *meteredModel,
+	start func(work string, args ...string) *exec.Cmd, more ...string,
+) {
+	t.Helper()
+	args := append([]string{"--mode", "supervised"}, append(more, "--", "go on")...)
+	for _, attempt := range []struct {
+		file, decision string
+		done           bool
+	}{
+		{"plain", "", true},
+		{"forbidden", "", false},
+		{"deployed", "approve", true},
+		{"deployed", "reject", false},
+		{"dead", "kill", false},
+	} {
+		work := t.TempDir()
+		bringAlong(t, work)
+		if name == "opencode" { // it runs plugins whatever it is told
+			refused(t, start(work, args...), "own.js would be run unasked")
+			if err := os.RemoveAll(filepath.Join(work, ".opencode")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m.mu.Lock()
+		m.shell = c.shell("touch '" + filepath.Join(work, attempt.file) + "'")
+		m.mu.Unlock()
+		cmd := start(work, args...)
+		out := &testbed.Buffer{}
+		cmd.Stdout, cmd.Stderr = out, out
+		if attempt.decision == "kill" {
+			// The first call of the model comes after the start; the server is gone when the tool is called.
+			m.before = p.kill
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if attempt.decision == "approve" || attempt.decision == "reject" {
+			decide := exec.CommandContext(t.Context(), binary, "gates", attempt.decision, p.pending(t), "--data", p.dir)
+			if attempt.decision == "reject" {
+				decide.Args = append(decide.Args, "--reason", "I looked.")
+			}
+			decide.Env, decide.SysProcAttr = cleanEnv(), p.cmd.SysProcAttr // the server looks at who decides
+			if out, err := decide.CombinedOutput(); err != nil {
+				t.Fatal(err, string(out))
+			}
+		}
+		err := cmd.Wait()
+		if _, missing := os.Stat(filepath.Join(work, attempt.file)); (missing == nil) != attempt.done {
+			t.Errorf("%+v: done is %v (%v)\n%s", attempt, missing == nil, err, out)
+		}
+		if attempt.done && err != nil {
+			t.Errorf("%+v: %v\n%s", attempt, err, out)
+		}
+		if _, err := os.Stat(filepath.Join(work, "owned")); err == nil {
+			t.Errorf("%+v: what the folder brings along was run", attempt)
+		}
+	}
+}
+
+// TestSupervisedGeminiOfAPersonAsksSignalbox: it believes the settings of root, and asks for other users all the same, who
+// keep their login, settings and sessions.
+func TestSupervisedGeminiOfAPersonAsksSignalbox(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		testbed.Missing(t, "this test becomes another user, which takes root")
+	}
+	c := modedCLIs["gemini"]
+	installed, err := filepath.EvalSymlinks(npmProgram(t, c.program))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The program is in the home of root, where nobody else can read it.
+	folder := filepath.Join(t.TempDir(), "node_modules", "gemini-cli")
+	if err := os.CopyFS(folder, os.DirFS(filepath.Dir(filepath.Dir(installed)))); err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(folder, filepath.Base(filepath.Dir(installed)), filepath.Base(installed))
+	passable(t, filepath.Dir(program))
+	passable(t, filepath.Dir(binary))
+	c.text = func(string) string {
+		return "{ // mine\n" + `"security": {"auth": {"selectedType": "gemini-api-key"}}}`
+	}
+	c.env = func(url string) []string {
+		return []string{"GOOGLE_GEMINI_BASE_URL=" + url, "GEMINI_CLI_NO_RELAUNCH=true"}
+	}
+	user := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: personUser, Gid: personUser}}
+	for name, more := range map[string][]string{"alone": nil, "in a sandbox": {"--sandbox", "--allow-host"}} {
+		testbed.Parallel(t, name, func(t *testing.T) {
+			dir := t.TempDir()
+			configure(t, dir, modedConfig("gemini", program))
+			give(t, dir, personUser)
+			p := upAs(t, dir, user, nil)
+			m, start := c.at(t, "gemini", dir)
+			if more != nil {
+				takesSandbox(t)
+				more = append(more, strings.TrimPrefix(m.url, "http://"))
+			}
+			person := func(work string, args ...string) *exec.Cmd {
+				cmd := start(work, args...)
+				give(t, work, personUser)
+				set := map[string]string{} // of two values the last counts; the first is that of whoever runs the test
+				for _, one := range cmd.Env {
+					name, value, _ := strings.Cut(one, "=")
+					set[name] = value
+				}
+				testbed.Write(t, filepath.Join(set["HOME"], ".gemini", ".env"), "GEMINI_API_KEY=none\n") // the login
+				give(t, set["HOME"], personUser)
+				give(t, set["TMPDIR"], personUser)
+				cmd.SysProcAttr = user
+				return cmd
+			}
+			mustRun(t, dir, "policy", "apply", writeFile(t, hookPolicy))
+			work := t.TempDir()
+			var sessions []string
+			for _, resume := range [][]string{nil, {"--resume"}} {
+				m.mu.Lock()
+				m.shell = c.shell("echo x >>rounds")
+				m.mu.Unlock()
+				if resume != nil {
+					resume = append(resume, sessions[0])
+				}
+				args := append(append(append([]string{"--mode", "supervised"}, more...), resume...), "--", "go on")
+				if out, err := person(work, args...).CombinedOutput(); err != nil {
+					t.Fatalf("%v\n%s", err, out)
+				}
+				var runs struct{ Runs []struct{ Resume string } }
+				p.get("/runs?limit=1", &runs)
+				sessions = append(sessions, runs.Runs[0].Resume)
+			}
+			if sessions[0] != sessions[1] || string(testbed.Read(t, filepath.Join(work, "rounds"))) != "x\nx\n" {
+				t.Errorf("its sessions are %q", sessions)
+			}
+			c.asks(t, "gemini", p, m, person, more...)
+		})
+	}
+}
+
+// give gives a folder with all that is in it to a user, who can reach it then.
+func give(t *testing.T, folder string, user int) {
+	t.Helper()
+	if within, err := filepath.Rel(os.TempDir(), folder); err != nil || within == "." || !filepath.IsLocal(within) {
+		t.Fatalf("%s is not a folder of this test", folder)
+	}
+	err := filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return os.Lchown(path, user, user)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	passable(t, filepath.Dir(folder))
 }
 
 // refused checks that a run is refused before it starts, and why.
@@ -281,7 +387,8 @@ func bringAlong(t *testing.T, work string) {
 			owned),
 		".opencode/plugin/own.js": plugin + "export const Own = async () => ({});\n",
 		".pi/extensions/own.js":   plugin + "export default function () {}\n",
-		".gemini/settings.json":   `{"hooksConfig":{"enabled":false},"hooks":{}}`,
+		".gemini/settings.json": fmt.Sprintf(`{"hooksConfig":{"enabled":false},"hooks":{"SessionStart":[{"hooks":[`+
+			`{"type":"command","command":%q}]}]},"mcpServers":{"own":{"command":"sh","args":["-c",%[1]q]}}}`, owned),
 	} {
 		file = filepath.Join(work, file)
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {

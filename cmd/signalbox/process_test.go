@@ -63,10 +63,16 @@ func up(t testing.TB, dir string, args ...string) *process {
 // upIn is up with more in its environment.
 func upIn(t testing.TB, dir string, env []string, args ...string) *process {
 	t.Helper()
+	return upAs(t, dir, nil, env, args...)
+}
+
+// upAs is upIn as another user.
+func upAs(t testing.TB, dir string, user *syscall.SysProcAttr, env []string, args ...string) *process {
+	t.Helper()
 	p := &process{t: t, dir: dir, log: &testbed.Buffer{}, done: make(chan struct{})}
 	p.cmd = exec.CommandContext(context.Background(), binary,
 		append([]string{"up", "--data", dir, "--listen", "127.0.0.1:0"}, args...)...)
-	p.cmd.Env = append(cleanEnv(), env...)
+	p.cmd.Env, p.cmd.SysProcAttr = append(cleanEnv(), env...), user
 	p.cmd.Stderr = p.log
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {

@@ -104,13 +104,7 @@ func TestTheServiceHasAUserOfItsOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for dir := root; dir != "/"; dir = filepath.Dir(dir) {
-		if info, err := os.Stat(dir); err == nil && info.Mode().Perm()&0o001 == 0 {
-			if err := os.Chmod(dir, 0o711); err != nil { // or the others could not even start the program
-				t.Fatal(err)
-			}
-		}
-	}
+	passable(t, root)
 	line := regexp.MustCompile(`(?m)^ExecStart=(.*)$`).FindStringSubmatch(unit)[1]
 	line = strings.NewReplacer("/usr/local/bin/signalbox", program, "/var/lib/signalbox", data).Replace(line)
 	as := func(user uint32, groups []uint32, name string, args ...string) *exec.Cmd {
@@ -169,6 +163,18 @@ func TestTheServiceHasAUserOfItsOwn(t *testing.T) {
 	walls, _ := as(personUser, []uint32{serviceUser}, program, "doctor").CombinedOutput()
 	if !strings.Contains(string(walls), "stands own user") {
 		t.Errorf("doctor of the person: %s", walls)
+	}
+}
+
+// passable lets every user reach what is in a folder.
+func passable(t *testing.T, folder string) {
+	t.Helper()
+	for dir := folder; dir != "/"; dir = filepath.Dir(dir) {
+		if info, err := os.Stat(dir); err == nil && info.Mode().Perm()&0o001 == 0 {
+			if err := os.Chmod(dir, 0o711); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 }
 

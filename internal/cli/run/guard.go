@@ -46,7 +46,7 @@ func (r *runner) guard(ctx context.Context) (remove func(), err error) {
 		remove()
 		return nil, err
 	}
-	r.spec.Job.Guard, r.spec.Env = held.Args, append(r.spec.Env, held.Env...)
+	r.spec.Job.Guard, r.spec.Env, r.changed = held.Args, append(r.spec.Env, held.Env...), held.Home
 	return remove, nil
 }
 

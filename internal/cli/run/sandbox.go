@@ -23,6 +23,8 @@ type boxing struct {
 	hosts  []string // what its agent may call, beside the engine's and those of the settings
 	hidden []string // what is of the server
 	own    string   // the folder of this run alone
+	// changed is the folder in it that the CLI changes, "" for none.
+	changed string
 }
 
 // check refuses a sandbox that cannot be had, before anything starts, and hosts that are none.
@@ -70,7 +72,7 @@ func (r *runner) enter(ctx context.Context) (leave func(), err error) {
 		return nil, err
 	}
 	s := sandbox.Spec{
-		Engine: r.spec.Engine, Program: program, Dir: j.Dir, Own: r.own, Self: self, Hidden: r.hidden,
+		Engine: r.spec.Engine, Program: program, Dir: j.Dir, Own: r.own, Changed: r.changed, Self: self, Hidden: r.hidden,
 		Unchanged: j.Mode == engine.Read,
 	}
 	if r.record { // without, there is no server for it

@@ -28,6 +28,9 @@ const GuardTime = 7 * 24 * time.Hour
 // orDeny makes every failure of a hook the exit code that CLIs take for a denial (RUN-42).
 const orDeny = " || exit 2"
 
+// orSayNo is the same for gemini, which takes an exit code without a text for a permission.
+const orSayNo = " || { echo 'Signalbox cannot be asked, so this is refused.' >&2; exit 2; }"
+
 // ampPermit writes amp's settings. The person's own may say true, which would skip the rules. In a supervised run
 // Signalbox is amp's permission delegate: a program without arguments, so a script carries them. Exit code 0 allows and
 // 2 rejects; any other would ask a person at the terminal, so the script turns it into 2 (RUN-42).
@@ -149,24 +152,25 @@ const (
 )
 
 // geminiPermit writes policies, which come before those of the person and of the folder. In a supervised run gemini asks
-// nobody but our hook, which is in the settings of the system: those come before all others. Its name is another one
-// each time, so that no settings of the folder can switch it off.
+// nobody but our hook. Of root it is in the settings of the system: those come before all others, and its name is another
+// one each time, so that no settings of the folder can switch it off.
 func geminiPermit(p Permit) (Permission, error) {
 	switch p.Mode {
 	case Full:
 		return Permission{Args: []string{"--approval-mode", "yolo"}}, nil
 	case Supervised:
 		within := int(GuardTime.Seconds())
-		text, err := wire.Marshal(map[string]any{
-			"hooksConfig": map[string]any{"enabled": true},
-			"hooks": map[string]any{"BeforeTool": []any{map[string]any{
-				"matcher": "*",
-				"hooks": []any{map[string]any{
-					"type": "command", "name": "signalbox-" + rand.Text(), "timeout": within * 1000,
-					"command": fmt.Sprintf("timeout -s KILL %d %s%s", within-10, p.hook("gemini"), orDeny),
-				}},
-			}}},
-		})
+		hooks := map[string]any{"BeforeTool": []any{map[string]any{
+			"matcher": "*",
+			"hooks": []any{map[string]any{
+				"type": "command", "name": "signalbox-" + rand.Text(), "timeout": within * 1000,
+				"command": fmt.Sprintf("timeout -s KILL %d %s%s", within-10, p.hook("gemini"), orSayNo),
+			}},
+		}}}
+		if geminiFolder(p.Mode) == "" {
+			return geminiAlone(p, hooks)
+		}
+		text, err := wire.Marshal(map[string]any{"hooksConfig": map[string]any{"enabled": true}, "hooks": hooks})
 		if err != nil {
 			return Permission{}, err
 		}
@@ -192,9 +196,9 @@ func geminiPermit(p Permit) (Permission, error) {
 	return Permission{Args: []string{"--approval-mode", approval, "--admin-policy", file}}, err
 }
 
-// geminiFolder is a folder that only root can change, up to the root of the file system, "" if there is none: of a
-// supervised run gemini reads the hook where an administrator's settings are, and leaves them out, with no more than a
-// warning, if anybody else could have written them. Tried with 0.61.0.
+// geminiFolder is a folder that only root can change, up to the root of the file system, "" if there is none: gemini
+// leaves an administrator's settings out, with no more than a warning, if anybody else could have written them. Where
+// there is none, a supervised run has a home of its own (geminiAlone). Tried with 0.61.0.
 func geminiFolder(m Mode) string {
 	if m != Supervised || os.Geteuid() != 0 {
 		return ""
@@ -220,21 +224,17 @@ func onlyRoots(folder string) bool {
 	return parent == folder || onlyRoots(parent)
 }
 
-// geminiCannot: settings and policies of an administrator come before ours, and would be left out by them. Ours have to
-// be where gemini believes them.
+// geminiCannot: settings and policies of an administrator come before ours, and would be left out by them.
 func geminiCannot(j Job) string {
 	m := j.Mode
 	const settings, policies = "/etc/gemini-cli/settings.json", "/etc/gemini-cli/policies/*.toml"
-	if found, _ := filepath.Glob(policies); len(found) > 0 && (m == Read || m == Edit) {
+	if found, _ := filepath.Glob(policies); len(found) > 0 &&
+		(m == Read || m == Edit || m == Supervised && geminiFolder(m) == "") {
 		return "this machine has policies for gemini of its own (" + policies + "), which would stand in place of those of the mode"
 	}
 	if _, err := os.Stat(settings); (err == nil || os.Getenv("GEMINI_CLI_SYSTEM_SETTINGS_PATH") != "") && m == Supervised {
 		return "this machine has settings for gemini of its own (" + settings + ", GEMINI_CLI_SYSTEM_SETTINGS_PATH), which a " +
 			"supervised run would have to leave out"
-	}
-	if m == Supervised && geminiFolder(m) == "" {
-		return "it takes hooks that nothing can turn off from files of root alone, in a folder such as /run that only root can " +
-			"change; run Signalbox as root in a container, or take another engine"
 	}
 	return ""
 }

@@ -46,7 +46,7 @@ func (e *Engine) Folders(home string, getenv func(string) string) []Folder {
 	case "gemini":
 		return []Folder{{
 			Path: filepath.Join(cmp.Or(getenv("GEMINI_CLI_HOME"), home), ".gemini"), Keep: []string{"tmp"},
-			Read: []string{"tmp/bin"}, Login: []string{"oauth_creds.json", "google_accounts.json", "projects.json"},
+			Read: []string{"tmp/bin"}, Own: []string{"history"}, Login: []string{"oauth_creds.json", "google_accounts.json", "projects.json"},
 		}}
 	case "opencode":
 		return []Folder{

@@ -93,6 +93,7 @@ type Permit struct {
 type Permission struct {
 	Args []string // for Job.Guard
 	Env  []string
+	Home string // a folder in Permit.Dir that the CLI changes while it runs, "" for none
 }
 
 // Permit makes what holds the CLI to a mode. Nothing in the person's own settings changes.

@@ -24,6 +24,7 @@ type Spec struct {
 	Program string // of the engine, with its whole path
 	Dir     string // the folder of the run, which its agent may change
 	Own     string // a folder of this run alone, which its CLI may read
+	Changed string // a folder in Own that its CLI may change, "" for none
 	Self    string // Signalbox
 	// Hidden are files and folders that are not to be seen, also where they are in the folder of the run.
 	Hidden    []string
@@ -285,6 +286,9 @@ func (b *Box) fill() error {
 		}
 	}
 	add("--ro-bind", s.Own, s.Own, "--ro-bind", filepath.Join(own, "nothing"), own)
+	if s.Changed != "" {
+		add("--bind", s.Changed, s.Changed)
+	}
 	if !isSystem(s.Self) {
 		add("--ro-bind", s.Self, s.Self)
 	}
