@@ -251,6 +251,8 @@ func (h *Homes) known(ctx context.Context, from string, what Asking) (out []Clai
 		if err != nil {
 			return nil, err
 		}
+		// Before the tables are read: a bid ends when its agent is there.
+		kept := what.Keep && !h.yields(c.Address, from)
 		there, err := h.Of(ctx, a)
 		if err != nil {
 			return nil, err
@@ -263,7 +265,7 @@ func (h *Homes) known(ctx context.Context, from string, what Asking) (out []Clai
 				return nil, err
 			}
 		}
-		if there.Host == "" && what.Keep && !h.yields(c.Address, from) {
+		if there.Host == "" && kept {
 			there.Host = h.options.Mesh.Host
 		}
 		out = append(out, Claim{Address: c.Address, Host: there.Host})
