@@ -26,19 +26,26 @@ import (
 // longLease outlasts every test, so that nothing is taken over because time has passed.
 func longLease(o *deliver.Options) { o.Lease = time.Hour }
 
+// startHanging starts a runner whose first delivery hangs, until answers is called.
+func startHanging(t *testing.T, address string) (n *node, id string, answers func()) {
+	t.Helper()
+	reached, answering := make(chan struct{}, 1), &atomic.Bool{}
+	hanging := newReceiver(t, func(_ http.ResponseWriter, req *http.Request, _ call) {
+		if !answering.Load() {
+			reached <- struct{}{}
+			<-req.Context().Done()
+		}
+	})
+	n = start(t, address, longLease, func(o *deliver.Options) { o.Timeout = time.Minute })
+	id = n.queue(t, hook(hanging.URL))[0]
+	testbed.Receive(t, "the first try", reached)
+	return n, id, func() { answering.Store(true) }
+}
+
 func TestARunnerThatStopsLeavesItsLanesToOthersAtOnce(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		watcher := storetest.Open(t, address, ledger.Migrations, deliver.Migrations)
-		reached, answering := make(chan struct{}, 1), atomic.Bool{}
-		hanging := newReceiver(t, func(_ http.ResponseWriter, req *http.Request, _ call) {
-			if !answering.Load() {
-				reached <- struct{}{}
-				<-req.Context().Done()
-			}
-		})
-		n := start(t, address, longLease, func(o *deliver.Options) { o.Timeout = time.Minute })
-		id := n.queue(t, hook(hanging.URL))[0]
-		testbed.Receive(t, "the first try", reached)
+		n, id, answers := startHanging(t, address)
 		if held(t, watcher) == 0 {
 			t.Fatal("a runner that sends holds nothing")
 		}
@@ -46,7 +53,7 @@ func TestARunnerThatStopsLeavesItsLanesToOthersAtOnce(t *testing.T) {
 		if got := held(t, watcher); got != 0 {
 			t.Errorf("after a stop %d rows say that the lane is held", got)
 		}
-		answering.Store(true)
+		answers()
 		start(t, address, longLease).becomes(t, id, deliver.Delivered)
 	})
 }
@@ -54,18 +61,9 @@ func TestARunnerThatStopsLeavesItsLanesToOthersAtOnce(t *testing.T) {
 // TestARunnerThatIsAloneGoesOnAtOnce: a server that was killed and starts again does not wait for a lease of its own.
 func TestARunnerThatIsAloneGoesOnAtOnce(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
-		reached, answering := make(chan struct{}, 1), atomic.Bool{}
-		hanging := newReceiver(t, func(_ http.ResponseWriter, req *http.Request, _ call) {
-			if !answering.Load() {
-				reached <- struct{}{}
-				<-req.Context().Done()
-			}
-		})
-		n := start(t, address, longLease, func(o *deliver.Options) { o.Timeout = time.Minute })
-		id := n.queue(t, hook(hanging.URL))[0]
-		testbed.Receive(t, "the first try", reached)
+		n, id, answers := startHanging(t, address)
 		n.kill()
-		answering.Store(true)
+		answers()
 		start(t, address, longLease, func(o *deliver.Options) { o.Alone = true }).becomes(t, id, deliver.Delivered)
 	})
 }

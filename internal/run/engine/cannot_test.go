@@ -89,24 +89,24 @@ func TestOpencodeIsRefusedWhereAPluginWouldBeRun(t *testing.T) {
 		file, text string
 		refused    bool
 	}{
-		{"home/work/.opencode/plugin/own.js", "", true},
-		{"home/work/.opencode/plugins/own.ts", "", true},
+		{"home/shop/.opencode/plugin/own.js", "", true},
+		{"home/shop/.opencode/plugins/own.ts", "", true},
 		{"home/.opencode/plugin/own.js", "", false},
 		{"home/opencode.json", `{"plugin": ["x"]}`, false},
 		{".opencode/plugin/own.js", "", true}, // above
-		{"home/work/opencode.json", `{"plugin": ["./own.js"]}`, true},
-		{"home/work/opencode.jsonc", `{"plugins": ["./own.js"]}`, true},
-		{"home/work/.opencode/opencode.json", `{"\u0070lugin": ["./own.js"]}`, true},
-		{"home/work/opencode.json", `{"model": "anthropic/claude-sonnet-4-5"}`, false},
-		{"home/work/.opencode/command/own.md", "Say so.", false},
-		{"home/work/.opencode", "a file", false},
+		{"home/shop/opencode.json", `{"plugin": ["./own.js"]}`, true},
+		{"home/shop/opencode.jsonc", `{"plugins": ["./own.js"]}`, true},
+		{"home/shop/.opencode/opencode.json", `{"\u0070lugin": ["./own.js"]}`, true},
+		{"home/shop/opencode.json", `{"model": "anthropic/claude-sonnet-4-5"}`, false},
+		{"home/shop/.opencode/command/own.md", "Say so.", false},
+		{"home/shop/.opencode", "a file", false},
 		{"linked/.opencode/plugin/own.js", "", true},
 	} {
 		root := t.TempDir()
 		t.Setenv("HOME", filepath.Join(root, "home"))
-		testbed.Folder(t, filepath.Join(root, "home", "work"))
+		testbed.Folder(t, filepath.Join(root, "home", "shop"))
 		testbed.Write(t, filepath.Join(root, c.file), c.text)
-		dir := filepath.Join(root, "home", "work")
+		dir := filepath.Join(root, "home", "shop")
 		if strings.HasPrefix(c.file, "linked") {
 			dir = filepath.Join(dir, "link")
 			if err := os.Symlink(filepath.Join(root, "linked"), dir); err != nil {
