@@ -25,7 +25,7 @@ import (
 // call is one call of a scenario.
 type call struct {
 	id, base, key, prefer string
-	stream                bool
+	stream, again         bool // again: the user sends the call once more
 	timeout               time.Duration
 	retries               int
 }
@@ -61,6 +61,9 @@ func (m maker[O]) options(c call, path string) []O {
 	}
 	if c.prefer != "" {
 		all = append(all, m.header("Prefer", c.prefer))
+	}
+	if c.again {
+		all = append(all, m.header("X-Again", "yes"))
 	}
 	return all
 }
@@ -203,7 +206,7 @@ func main() {
 		"pending-stream-never": {base: base, key: keys["short"], stream: true},
 		"async-never":          plain(call{prefer: "respond-async"}),
 		"async-stream-never":   plain(call{prefer: "respond-async", stream: true}),
-		"silent-late":          {base: silent, key: keys["silent"], timeout: 2 * time.Second, retries: 2},
+		"silent-late":          {base: silent, key: keys["silent"], timeout: 8 * time.Second, retries: 1},
 		"deferred":             plain(call{retries: 1}),
 		"overloaded":           plain(call{retries: 1}),
 		"redirected":           plain(call{}),
@@ -220,9 +223,8 @@ func main() {
 		running.Go(func() {
 			c.id = sdk + "/one/" + name
 			s := with(c)
-			if name == "silent-late" { // the decision comes meanwhile; the same call has its reply
-				time.Sleep(400 * time.Millisecond)
-				c.timeout = 15 * time.Second
+			if name == "silent-late" { // the operator decides now; the same call has its reply
+				c.again, c.timeout, c.retries = true, time.Minute, 2
 				again := with(c)
 				s.Again = &again
 			}

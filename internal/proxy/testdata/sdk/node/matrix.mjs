@@ -91,7 +91,7 @@ const scenarios = {
   'pending-stream-never': { stream: true, options: { agent: 'short' } },
   'async-never': { stream: false, options: { headers: { prefer: 'respond-async' } } },
   'async-stream-never': { stream: true, options: { headers: { prefer: 'respond-async' } } },
-  'silent-late': { stream: false, options: { silent: true, timeout: 2000, maxRetries: 2 }, again: true },
+  'silent-late': { stream: false, options: { silent: true, timeout: 8000, maxRetries: 1 }, again: true },
   deferred: { stream: false, options: { maxRetries: 1 } },
   overloaded: { stream: false, options: { maxRetries: 1 } },
   redirected: { stream: false, options: { maxRetries: 0 } },
@@ -118,10 +118,9 @@ async function run(api, name, scenario, kind) {
     out.kind = e.error?.error?.type ?? e.code ?? e.type
   }
   if (scenario.again) {
-    // The decision comes meanwhile; the same call has its reply.
-    await new Promise((done) => setTimeout(done, 400))
+    // The operator decides now; the same call has its reply.
     try {
-      out.again = apis[api].read(await apis[api].ask(client(id, { silent: true, timeout: 15000 }), id))
+      out.again = apis[api].read(await apis[api].ask(client(id, { silent: true, timeout: 60000, headers: { 'x-again': 'yes' } }), id))
     } catch (e) {
       out.again = { error: e.constructor.name + ' ' + e.message }
     }
