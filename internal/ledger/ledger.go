@@ -118,6 +118,9 @@ func Open(ctx context.Context, o Options) (*Ledger, error) {
 	return l, err
 }
 
+// Alone reports whether no other process writes to the database.
+func (l *Ledger) Alone() bool { return l.alone }
+
 // Run does the ledger's work until ctx ends: it commits, builds the tree, signs,
 // listens for other nodes, and erases what retention says. It returns when every
 // accepted write has been answered and a last checkpoint is signed.

@@ -88,11 +88,15 @@ func (m *Mail) Route(ctx context.Context, who roster.Identity, body []byte) (Ans
 		return Answer{}, err
 	}
 	answer, err := m.decide(ctx, l)
-	if store.IsUnique(err) && o.Idem != "" { // the same request committed in the meantime
-		again, err := sent.Repeated(ctx, &m.core, who.ID, o)
-		return orZero(again), err
+	if !store.IsUnique(err) {
+		return answer, err
 	}
-	return answer, err
+	if o.Idem != "" { // the same request committed in the meantime
+		if again, err := sent.Repeated(ctx, &m.core, who.ID, o); err != nil || again != nil {
+			return orZero(again), err
+		}
+	}
+	return Answer{}, l.meta.Once.Explain(ctx, m.core.DB, err)
 }
 
 // orZero is the answer, or an empty one beside an error.

@@ -44,7 +44,8 @@ func TestAViewHoldsTheNewestBodyOfEachSubject(t *testing.T) {
 		followed := n.Entries("thing.colored")[0]
 		followed.Subject = "road"
 		n.Must(v.Follow(&followed))
-		v.Put("sea", color{"black"})
+		v.Put("sea", 9, color{"black"})
+		v.Put("sea", 8, color{"red"}) // committed before, and put afterwards
 		for subject, want := range map[string]string{"sky": "blue", "sea": "black", "road": "grey"} {
 			if got, known := v.Get(subject); got.Name != want || !known {
 				t.Errorf("%s: %+v", subject, got)

@@ -113,14 +113,15 @@ func (s *Signals) SetWebhook(ctx context.Context, by roster.Identity, workspace,
 	for _, host := range in.Hosts {
 		h.Hosts = append(h.Hosts, strings.ToLower(host))
 	}
+	var seq int64
 	err = s.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-		tx.Append(ledger.Event{Workspace: a.Workspace, Kind: kindHooked, Actor: by.Actor(), Subject: a.ID, Body: h})
+		seq = tx.Append(ledger.Event{Workspace: a.Workspace, Kind: kindHooked, Actor: by.Actor(), Subject: a.ID, Body: h})
 		return nil
 	})
 	if err != nil {
 		return ShownWebhook{}, err
 	}
-	s.hooks.Put(a.ID, h)
+	s.hooks.Put(a.ID, seq, h)
 	return s.withSecret(a.Workspace, a.ID), nil
 }
 

@@ -137,9 +137,10 @@ func (d *Directory) Change(ctx context.Context, who roster.Identity, body []byte
 	if err != nil {
 		return Updated{}, err
 	}
-	var duties Duties
+	var seq int64
+	var duties readAt
 	err = d.core.Ledger.Write(ctx, func(tx *ledger.Tx) (err error) {
-		appendProfile(tx, who, who.Workspace, who.ID, p)
+		seq = appendProfile(tx, who, who.Workspace, who.ID, p)
 		if demanded {
 			duties, err = changeDutiesIn(tx, who, who.Workspace, who.ID, func(it *Duties) { it.RequireSignature = true })
 		}
@@ -149,9 +150,9 @@ func (d *Directory) Change(ctx context.Context, who roster.Identity, body []byte
 		return Updated{}, err
 	}
 	if demanded {
-		d.duties.Put(who.ID, duties)
+		d.duties.Put(who.ID, duties.seq, duties.Duties)
 	}
-	d.profiles.Put(who.ID, p) // at once here; other nodes follow the ledger
+	d.profiles.Put(who.ID, seq, p) // at once here; other nodes follow the ledger
 	out := Updated{Updated: true, Address: who.Address}
 	if f.Has("delivery") {
 		out.WebhookSecret = d.generatedSecret(who.Workspace, who.ID, p)

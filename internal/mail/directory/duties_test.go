@@ -4,6 +4,7 @@ import (
 	"crypto/ed25519"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"signalbox/internal/mail/mailtest"
@@ -83,7 +84,8 @@ func TestAStolenKeyAloneCannotSendAsAnAgentThatDemandsSignatures(t *testing.T) {
 	})
 }
 
-// Of many copies at once one is delivered.
+// Of many copies at once one is delivered, and each other sender is told why not. What others send meanwhile, in the same
+// transactions, is not held back.
 func TestCopiesOfASignedMessageThatComeAtOnceAreDeliveredOnce(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, address string) {
@@ -97,8 +99,26 @@ func TestCopiesOfASignedMessageThatComeAtOnceAreDeliveredOnce(t *testing.T) {
 			t.Error("the registration does not say that signatures are demanded")
 		}
 		letter := string(alice.Letter(bob.Address, "s", "once", ""))
-		testbed.AtOnce(20, func(int) { n.Call(alice.APIKey, "POST /v1/route", letter, nil) })
-		if waiting := bob.Inbox(); len(waiting) != 1 {
+		var taken, refused, others atomic.Int64
+		testbed.AtOnce(40, func(i int) {
+			if i%2 == 1 {
+				n.Want(200, alice.APIKey, "POST /v1/route", string(alice.Letter(bob.Address, "s", fmt.Sprint("other ", i), "")), nil)
+				others.Add(1)
+				return
+			}
+			switch status, answer := n.Call(alice.APIKey, "POST /v1/route", letter, nil); {
+			case status == 200:
+				taken.Add(1)
+			case status == 409 && strings.Contains(answer, "duplicate_message"):
+				refused.Add(1)
+			default:
+				t.Errorf("a copy: %d %s", status, answer)
+			}
+		})
+		if taken.Load() != 1 || refused.Load() != 19 || others.Load() != 20 {
+			t.Errorf("%d copies were taken, %d refused; %d others were taken", taken.Load(), refused.Load(), others.Load())
+		}
+		if waiting := bob.Inbox(); len(waiting) != 21 {
 			t.Errorf("%d were delivered", len(waiting))
 		}
 		n.WantClean()

@@ -166,6 +166,6 @@ func (d *Directory) Secret(workspace, agentID string, p Profile) (wire.Secret, e
 }
 
 // appendProfile appends profile.changed, the whole profile as it is from now on.
-func appendProfile(tx *ledger.Tx, actor roster.Identity, workspace, agentID string, p Profile) {
-	tx.Append(ledger.Event{Workspace: workspace, Kind: kindProfile, Actor: actor.Actor(), Subject: agentID, Body: p})
+func appendProfile(tx *ledger.Tx, actor roster.Identity, workspace, agentID string, p Profile) (seq int64) {
+	return tx.Append(ledger.Event{Workspace: workspace, Kind: kindProfile, Actor: actor.Actor(), Subject: agentID, Body: p})
 }

@@ -94,8 +94,9 @@ func (d *Directory) Register(ctx context.Context, by roster.Identity, body []byt
 	}
 	out := d.registered(a, key.Secret, by)
 	if out.again = again; !again {
-		d.profiles.Put(a.ID, n.profile)
-		d.duties.Put(a.ID, Duties{RequireSignature: n.signs})
+		// What anybody has changed since then is newer.
+		d.profiles.Put(a.ID, 0, n.profile)
+		d.duties.Put(a.ID, 0, Duties{RequireSignature: n.signs})
 		out.WebhookSecret = d.generatedSecret(a.Workspace, a.ID, n.profile)
 	}
 	out.RequireSignature = d.Duties(a.ID).RequireSignature

@@ -6,6 +6,8 @@
 package once
 
 import (
+	"cmp"
+	"context"
 	"crypto/sha256"
 	"database/sql"
 	"encoding/base64"
@@ -38,19 +40,46 @@ func Of(signature string, nonce bool) Use {
 	return Use{Key: hex.EncodeToString(sum[:]), Nonce: nonce}
 }
 
-// Check refuses a signature that was used before, in the transaction that stores its message.
+// Check refuses a signature that was used before, in the transaction that stores its message. One that covers a nonce is
+// not looked up: Apply inserts it, and a write that inserts it again fails; Explain then says why. A read in the
+// transaction would have to wait for what every message before it in the batch has queued.
 func (u Use) Check(tx *ledger.Tx) error {
-	if u.Key == "" {
+	if u.Key == "" || u.Nonce {
 		return nil
 	}
-	var at int64
-	err := tx.QueryRow("SELECT at FROM mail_signed WHERE signature = $1", []any{u.Key}, &at)
-	if errors.Is(err, sql.ErrNoRows) || err == nil && !u.Nonce && tx.Now().Sub(time.UnixMicro(at)) > Window {
-		return nil
-	}
-	if err != nil {
+	at, err := u.last(tx.QueryRow)
+	if err != nil || at == 0 || tx.Now().Sub(time.UnixMicro(at)) > Window {
 		return err
 	}
+	return again(at)
+}
+
+// Explain is the error for a sender whose message was not stored because of a row that was there: err, unless it was the
+// signature.
+func (u Use) Explain(ctx context.Context, db *store.DB, err error) error {
+	if u.Key == "" {
+		return err
+	}
+	at, failed := u.last(func(query string, args []any, dest ...any) error {
+		return db.QueryRow(ctx, query, args, dest...)
+	})
+	if failed != nil || at == 0 {
+		return cmp.Or(failed, err)
+	}
+	return again(at)
+}
+
+// last is when the signature was used last, in microseconds; 0 if it never was.
+func (u Use) last(row func(query string, args []any, dest ...any) error) (at int64, err error) {
+	err = row("SELECT at FROM mail_signed WHERE signature = $1", []any{u.Key}, &at)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, nil
+	}
+	return at, err
+}
+
+// again is the error for a signature that was used before.
+func again(at int64) error {
 	return fault.New(fault.DuplicateMessage, "A message with this signature was sent at %s, and a signature is good once "+
 		"here. To say the same again, sign a payload with another nonce.",
 		time.UnixMicro(at).UTC().Format(time.RFC3339)).About("signature")
@@ -58,7 +87,11 @@ func (u Use) Check(tx *ledger.Tx) error {
 
 // Apply notes a use, in the apply function of the entry with the message. at is microseconds.
 func (u Use) Apply(tx *store.Tx, at int64) {
-	if u.Key != "" {
+	switch {
+	case u.Key == "":
+	case u.Nonce && u.At == 0: // never good again: see Check
+		tx.Exec("INSERT INTO mail_signed (signature, at) VALUES ($1, $2)", u.Key, at)
+	default:
 		tx.Exec("INSERT INTO mail_signed (signature, at) VALUES ($1, $2) ON CONFLICT (signature) DO UPDATE SET at = "+
 			"CASE WHEN mail_signed.at > excluded.at THEN mail_signed.at ELSE excluded.at END", u.Key, at)
 	}
