@@ -90,9 +90,9 @@ func TestAFileThatIsThereIsNotCreated(t *testing.T) {
 
 func TestTheStateOfAUserIsBelowXDGStateHomeOrHome(t *testing.T) {
 	for _, c := range []struct{ state, home, want string }{
-		{"/state", "/home/ada", "/state/signalbox/spool/one"},
-		{"", "/home/ada", "/home/ada/.local/state/signalbox/spool/one"},
-		{"state", "/home/ada", "/home/ada/.local/state/signalbox/spool/one"}, // the specification has relative ones ignored
+		{"/state", "/ada", "/state/signalbox/spool/one"},
+		{"", "/ada", "/ada/.local/state/signalbox/spool/one"},
+		{"state", "/ada", "/ada/.local/state/signalbox/spool/one"}, // the specification has relative ones ignored
 	} {
 		t.Setenv("XDG_STATE_HOME", c.state)
 		t.Setenv("HOME", c.home)
