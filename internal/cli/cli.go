@@ -109,7 +109,10 @@ func groups(a *command.App) []*cobra.Command {
 		command.Group("gates", "The decisions that people owe: list, show, approve, reject, watch, verify",
 			newGatesLs(a), newGatesShow(a), newGatesDecide(a, true), newGatesDecide(a, false), screen.NewWatch(a),
 			ledger.NewGatesVerify(a)),
-		newHandoffs(a),
+		// The group `handoffs`: work that agents have handed on. Agents open handoffs
+		// themselves, with a part of what they may do; people look at them and end them.
+		command.Group("handoffs", "Work that agents have handed on to others: list, show, end",
+			newHandoffsLs(a), newHandoffsShow(a), newHandoffsEnd(a)),
 		// The group `keys`. The server stores the SHA-256 of a key and a hint of it;
 		// the secret exists only in the answer that issued it.
 		command.Group("keys", "The keys of agents, operators and users: issue, list, rotate, revoke",
@@ -127,9 +130,13 @@ func groups(a *command.App) []*cobra.Command {
 		newPricing(a),
 		rules.New(a),
 		// The group `proxy`: settings of the model proxy. The calls themselves are
-		// in the ledger.
+		// in the ledger. The server encrypts the providers' keys with the key of its data
+		// folder and gives them to nobody, not even to admins: there is no command that
+		// prints one.
 		command.Group("proxy", "The model proxy: the providers' keys, and how agents' calls are treated",
-			newProxyKey(a), newProxyAgent(a)),
+			command.Group("key", "The providers' keys in the vault: set, list, remove",
+				newProxyKeySet(a), newProxyKeyLs(a), newProxyKeyRm(a)),
+			newProxyAgent(a)),
 		// The group `sessions`. A session is one supervised run of an agent that
 		// speaks AHP, or whose hooks ask through AHP.
 		command.Group("sessions", "Sessions of supervised agents: list, show",

@@ -12,13 +12,6 @@ import (
 	"signalbox/internal/policy"
 )
 
-// newHandoffs is the group `handoffs`: work that agents have handed on. Agents open handoffs themselves, with a part of
-// what they may do; people look at them and end them.
-func newHandoffs(a *command.App) *command.Command {
-	return command.Group("handoffs", "Work that agents have handed on to others: list, show, end",
-		newHandoffsLs(a), newHandoffsShow(a), newHandoffsEnd(a))
-}
-
 // newHandoffsLs lists one page of handoffs.
 func newHandoffsLs(a *command.App) *command.Command {
 	c := a.Listing("List the handoffs that are open, the newest first")

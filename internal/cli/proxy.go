@@ -14,14 +14,6 @@ import (
 	"signalbox/internal/roster"
 )
 
-// newProxyKey is the group `proxy key`. The server encrypts these keys with the key of
-// its data folder and gives them to nobody, not even to admins: there is no command that
-// prints one.
-func newProxyKey(a *command.App) *command.Command {
-	return command.Group("key", "The providers' keys in the vault: set, list, remove",
-		newProxyKeySet(a), newProxyKeyLs(a), newProxyKeyRm(a))
-}
-
 // newProxyKeySet reads the key from standard input only. An argument would be visible in
 // the list of processes and in the history of the shell. The limit of 64 KiB keeps a
 // wrong file from being sent.

@@ -1,6 +1,6 @@
 // Package file writes files whole or not at all: whoever reads one, after a crash too, finds the old content or the new
-// one, never a part of it. It knows nothing of what the files hold, and its errors are those of the file system, for callers
-// to say what was to be written.
+// one, never a part of it. It knows nothing of what the files hold. The errors of writing are those of the file system, for
+// callers to say what was to be written. State is where the programs of a user keep what lasts.
 package file
 
 import (

@@ -87,3 +87,22 @@ func TestAFileThatIsThereIsNotCreated(t *testing.T) {
 		t.Errorf("%s made it too", other)
 	}
 }
+
+func TestTheStateOfAUserIsBelowXDGStateHomeOrHome(t *testing.T) {
+	for _, c := range []struct{ state, home, want string }{
+		{"/state", "/ada", "/state/signalbox/spool/one"},
+		{"", "/ada", "/ada/.local/state/signalbox/spool/one"},
+		{"state", "/ada", "/ada/.local/state/signalbox/spool/one"}, // the specification has relative ones ignored
+	} {
+		t.Setenv("XDG_STATE_HOME", c.state)
+		t.Setenv("HOME", c.home)
+		if got, err := file.State("spool", "one"); err != nil || got != c.want {
+			t.Errorf("%+v: %s %v", c, got, err)
+		}
+	}
+	t.Setenv("XDG_STATE_HOME", "")
+	t.Setenv("HOME", "")
+	if got, err := file.State("spool"); err == nil || !strings.Contains(err.Error(), "Set HOME") {
+		t.Errorf("%q %v", got, err)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -175,5 +176,121 @@ func TestAnAnswerThatCannotBeEncodedIsAnErrorBeforeAnythingIsSent(t *testing.T) 
 	}
 	if diff := cmp.Diff(`201 {"by":"x","reason":""}`+"\n", fmt.Sprint(w.Code, " ", w.Body)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestAWaitIsALengthOfTimeOrANumberOfSeconds(t *testing.T) {
+	for query, want := range map[string]time.Duration{
+		"": 0, "wait=": 0, "wait=0": 0, "wait=30s": 30 * time.Second, "wait=7": 7 * time.Second,
+		"wait=250ms": 250 * time.Millisecond,
+		"wait=5m":    time.Minute, "wait=600": time.Minute, "wait=9223372036854775807": time.Minute,
+		"wait=-1": -1, "wait=-1s": -1, "wait=soon": -1, "wait=1.5": -1, "wait=99999999999999999999": -1,
+	} {
+		got, err := wire.QueryWait(get(t, query), time.Minute)
+		if want >= 0 && (got != want || err != nil) || want < 0 && !fault.Is(err, fault.InvalidRequest) {
+			t.Errorf("%q: %v, %v", query, got, err)
+		}
+	}
+	_, err := wire.QueryWait(get(t, "wait=soon"), 55*time.Second)
+	if got := fault.From(err).Message; got != `wait should be a length of time such as 30s, 55s at most, and is "soon".` {
+		t.Error(got)
+	}
+}
+
+func TestPreferencesAreFoundAmongOthers(t *testing.T) {
+	for _, c := range []struct {
+		headers []string
+		wait    time.Duration
+		name    bool
+	}{
+		{nil, 0, false},
+		{[]string{"wait=10"}, 10 * time.Second, false},
+		{[]string{`respond-async, WAIT = "10"; strict`, "resolved-by"}, 10 * time.Second, true},
+		{[]string{"Resolved-By=yes, wait=99999"}, time.Minute, true},
+		{[]string{"wait=soon", "wait=-3, wait=2"}, 2 * time.Second, false},
+		{[]string{"waiting=10"}, 0, false},
+	} {
+		r := get(t, "")
+		r.Header["Prefer"] = c.headers
+		if wait, name := wire.PreferredWait(r, time.Minute), wire.Prefers(r, "resolved-by"); wait != c.wait ||
+			name != c.name {
+			t.Errorf("%q: %v, %v", c.headers, wait, name)
+		}
+	}
+}
+
+func TestAStreamWritesEventsAndLines(t *testing.T) {
+	for name, c := range map[string]struct {
+		start func(http.ResponseWriter) *wire.Stream
+		media string
+		want  string
+	}{
+		"events": {
+			wire.Events, "text/event-stream",
+			"retry: 1500\n\nid: 7\nevent: change\ndata: {\"a\":1}\n\ndata: x\n\n: still here\n\n",
+		},
+		"lines": {wire.Lines, "application/x-ndjson", "{\"a\":1}\nx\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := httptest.NewRecorder()
+			s := c.start(w)
+			if name == "events" {
+				s.Retry(1500 * time.Millisecond)
+			}
+			s.Put("7", "change", []byte(`{"a":1}`))
+			if err := s.Send("", "", []byte("x")); err != nil || !w.Flushed {
+				t.Errorf("nothing is sent: %v", err)
+			}
+			if name == "events" && s.Beat() != nil {
+				t.Error("no beat")
+			}
+			if diff := cmp.Diff(c.want, w.Body.String()); diff != "" {
+				t.Error(diff)
+			}
+			if h := w.Header(); h.Get("Content-Type") != c.media || h.Get("Cache-Control") != "no-store" {
+				t.Errorf("the header is %v", h)
+			}
+		})
+	}
+}
+
+func TestAStreamLeavesTheBytesThatItWritesAlone(t *testing.T) {
+	whole := []byte("abcdef")
+	if err := wire.Events(httptest.NewRecorder()).Send("1", "", whole[:3]); err != nil || string(whole) != "abcdef" {
+		t.Errorf("%q, %v", whole, err)
+	}
+}
+
+func TestAStreamWhoseClientHasGoneSaysSo(t *testing.T) {
+	gone := make(chan error, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := wire.Events(w)
+		for s.Send("", "", make([]byte, 1<<10)) == nil { //nolint:revive // until the client has gone
+		}
+		gone <- r.Context().Err()
+	}))
+	defer server.Close()
+	res, err := server.Client().Get(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	<-gone
+}
+
+func TestTheLastEventIsANumber(t *testing.T) {
+	for text, want := range map[string]int64{"": -1, "0": 0, "12": 12} {
+		r := get(t, "")
+		r.Header.Set("Last-Event-ID", text)
+		if got, err := wire.LastEventID(r, -1); got != want || err != nil {
+			t.Errorf("%q: %d, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"-1", "x", "1.5"} {
+		r := get(t, "")
+		r.Header.Set("Last-Event-ID", text)
+		if _, err := wire.LastEventID(r, -1); err == nil {
+			t.Errorf("%q is taken", text)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package wire_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -113,6 +114,75 @@ func TestNestedRefusesWhatMembersRefuses(t *testing.T) {
 		_, want := wire.Members([]byte(text))
 		if want == nil && !strings.Contains(text, "u0000") { // what is inside is not looked at for that
 			t.Errorf("%q is taken by Members", text)
+		}
+	}
+}
+
+func TestTheSameValueIsTheSameHoweverItIsWritten(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		same bool
+	}{
+		{`{"a":1,"b":[true,null]}`, "{ \"b\" : [true,\tnull], \"a\" : 1 }\n", true},
+		{`"\u0061\/"`, `"a/"`, true},
+		{`1842`, `1842.0`, true},
+		{`1842`, `1.842e3`, true},
+		{`12345678901234567891`, `12345678901234567892`, false},
+		{`9007199254740993`, `9007199254740992`, false},
+		{`0.1`, `0.10`, true},
+		{`[1,2]`, `[2,1]`, false},
+		{`{"a":null}`, `{}`, false},
+		{`"1"`, `1`, false},
+		{`{`, `}`, false},
+	} {
+		if got := wire.Same(wire.Raw(c.a), wire.Raw(c.b)); got != c.same {
+			t.Errorf("%s and %s: %v", c.a, c.b, got)
+		}
+	}
+}
+
+func TestASpliceKeepsEveryByteOfWhatItAdds(t *testing.T) {
+	raw := wire.Raw("{ \"b\" : 1.0,\t\"\\u0061\":[ ] }")
+	for _, c := range []struct {
+		object  string
+		members []wire.Member
+		want    string
+	}{
+		{`{"a":1}`, []wire.Member{{Name: "x", Value: raw}}, `{"a":1,"x":` + string(raw) + `}`},
+		{`{}`, []wire.Member{{Name: "x", Value: raw}, {Name: "y", Value: wire.Raw("0")}}, `{"x":` + string(raw) + `,"y":0}`},
+		{`{}`, []wire.Member{{Name: "x"}, {Name: `a"b`, Value: wire.Raw("0")}}, `{"a\"b":0}`},
+		{`{"a":1}`, []wire.Member{{Name: "x"}}, `{"a":1}`},
+		{`{}`, nil, `{}`},
+	} {
+		if got := wire.Splice([]byte(c.object), c.members...); string(got) != c.want {
+			t.Errorf("got %s, want %s", got, c.want)
+		}
+	}
+}
+
+func TestEveryTextOfAJSONValueIsVisited(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`"alone"`: "=alone", `7`: "", `{}`: "", `[[],{}]`: "",
+		`{"a":"x","b":7,"c":{"d":["y",null,{"e\u0066":"z\n"}],"g":true},"h":"w"}`: "0a:a|0a=x|1b:b|2c:c|2c0d:d|2c0d0=y|" +
+			"2c0d20ef:ef|2c0d20ef=z\n|2c1g:g|3h:h|3h=w",
+		`{"a":"1","a":"2"}`: "0a:a|0a=1|1a:a|1a=2",
+		`["a",["b"],"c"]`:   "0=a|10=b|2=c",
+		`{"a":"x","b":`:     "0a:a|0a=x|1b:b|!",
+	} {
+		var got []string
+		err := wire.Texts([]byte(text), func(path []wire.Step, text string, isName bool) {
+			var b strings.Builder
+			for _, s := range path {
+				fmt.Fprintf(&b, "%d%s", s.Number, s.Name)
+			}
+			got = append(got, b.String()+map[bool]string{true: ":", false: "="}[isName]+text)
+		})
+		if err != nil {
+			got = append(got, "!")
+		}
+		if d := cmp.Diff(want, strings.Join(got, "|")); d != "" {
+			t.Errorf("%s: %s", text, d)
 		}
 	}
 }

@@ -4,12 +4,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"os"
-	"path/filepath"
 
 	"signalbox/internal/cli/command"
 	"signalbox/internal/cli/harness"
-	"signalbox/internal/fault"
+	"signalbox/internal/file"
 )
 
 // addSpoolFlags adds the flags of a hook that keeps a spool. `hook install --offline` writes them into the settings, which
@@ -37,14 +35,6 @@ func (f *asker) trustServer(ctx context.Context) ([]string, error) {
 
 // SpoolFolder is where this user's spool for a server and a key of an agent is.
 func SpoolFolder(address, key string) (string, error) {
-	state := os.Getenv("XDG_STATE_HOME")
-	if !filepath.IsAbs(state) {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return "", fault.Wrap(err, fault.NotFound, "There is no folder for the state of this user. Set HOME or XDG_STATE_HOME.")
-		}
-		state = filepath.Join(home, ".local", "state")
-	}
 	sum := sha256.Sum256([]byte(address + "\n" + key))
-	return filepath.Join(state, "signalbox", "spool", hex.EncodeToString(sum[:8])), nil
+	return file.State("spool", hex.EncodeToString(sum[:8]))
 }

@@ -11,10 +11,8 @@ import (
 	mathrand "math/rand/v2"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -62,12 +60,8 @@ func (t *commands) newWork() *command.Command {
 		if w.parallel < 1 || w.once && w.parallel > 1 {
 			return command.Usage("--parallel takes a number from 1 on, and does not go with --once.")
 		}
-		if w.keep == "" {
-			cache, err := os.UserCacheDir()
-			if err != nil {
-				return command.Usage("Say with --output where the output of commands is kept: this user has no cache folder.")
-			}
-			w.keep = filepath.Join(cache, "signalbox", "tasks")
+		if err := w.findKeep(); err != nil {
+			return err
 		}
 		all, ctx := errgroup.WithContext(c.Context())
 		for range w.parallel {
@@ -287,15 +281,6 @@ func (w *worker) finish(ctx context.Context, m *amp.Message, generation int64, f
 	}
 }
 
-// keepOutput opens the file for what the command for a message writes. A message that is worked on again adds to it.
-func (w *worker) keepOutput(taskID, msgID string) (*os.File, error) {
-	folder := filepath.Join(w.keep, filepath.Base(taskID))
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return nil, err
-	}
-	return os.OpenFile(filepath.Join(folder, filepath.Base(msgID)+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-}
-
 // pause keeps a message that cannot be worked on from being tried all the time. It waits even if
 // the message's own context has ended.
 func (w *worker) pause(ctx context.Context) { clock.Pause(context.WithoutCancel(ctx), again) }
@@ -371,31 +356,4 @@ func (w *worker) escalate(ctx context.Context, taskID, description string) {
 	if err != nil {
 		w.Err.Print("%s: it could not be escalated: %v", taskID, err)
 	}
-}
-
-// lastBytes keeps the end of what a command writes to standard error, for the escalation. It is
-// written by the command's pipe and read after its end.
-type lastBytes struct {
-	mu   sync.Mutex
-	data []byte
-}
-
-// maxTail is how many bytes are kept.
-const maxTail = 1000
-
-func (l *lastBytes) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.data = append(l.data, p...)
-	if len(l.data) > maxTail {
-		l.data = slices.Clone(l.data[len(l.data)-maxTail:])
-	}
-	return len(p), nil
-}
-
-// text is what was kept, as valid UTF-8.
-func (l *lastBytes) text() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.TrimSpace(strings.ToValidUTF8(string(l.data), "?"))
 }

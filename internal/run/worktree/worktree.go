@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/file"
 	"signalbox/internal/run/sandbox"
 )
 
@@ -55,15 +56,7 @@ func find(ctx context.Context, dir string) (top, head string, err error) {
 
 // State is the folder in which the worktrees of this user's runs are.
 func State() (string, error) {
-	state := os.Getenv("XDG_STATE_HOME")
-	if !filepath.IsAbs(state) {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return "", fault.Wrap(err, fault.NotFound, "There is no folder for the state of this user. Set HOME or XDG_STATE_HOME.")
-		}
-		state = filepath.Join(home, ".local", "state")
-	}
-	return filepath.Join(state, "signalbox", "worktrees"), nil
+	return file.State("worktrees")
 }
 
 // Open makes the worktree of a run, from the commit that is checked out in the folder.
