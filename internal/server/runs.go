@@ -246,12 +246,12 @@ func engineSettings(e *engine.Engine) []Setting {
 		{
 			Key: "runs." + e.Name + ".hosts", Default: "", List: true,
 			Meaning: "hosts that its runs may call from their sandbox beside its provider's, with commas between, such as " +
-				"registry.npmjs.org",
+				"packages.example.com",
 			set: func(c *Config, v string) error {
 				hosts := splitList(v)
 				for _, host := range hosts {
 					if _, err := sandbox.Target(host); err != nil {
-						return fmt.Errorf("should be hosts such as registry.npmjs.org or 127.0.0.1:4000")
+						return fmt.Errorf("should be hosts such as packages.example.com or 127.0.0.1:4000")
 					}
 				}
 				c.Runs.change(e.Name, func(s *engine.Settings) { s.Hosts = hosts })

@@ -78,7 +78,7 @@ func New(a *command.App) *command.Command {
 	c.Flags().BoolVar(&f.sandbox, "sandbox", false, "run the agent in a sandbox: it may change its folder, sees nothing of yours, and "+
 		"reaches the server, its provider and --allow-host (default: that of the session, or runs.ENGINE.sandbox)")
 	c.Flags().StringArrayVar(&f.hosts, "allow-host", nil,
-		"with --sandbox: a host that the agent may call, such as registry.npmjs.org or 127.0.0.1:4000; may be repeated")
+		"with --sandbox: a host that the agent may call, such as packages.example.com or 127.0.0.1:4000; may be repeated")
 	c.Flags().BoolVar(&f.worktree, "worktree", false, "give the agent a git worktree of its own, on the branch signalbox/RUN_ID, and show "+
 		"what it has changed; changes without a commit are not in it")
 	c.Flags().BoolVar(&f.unrecorded, "no-record", false, "do not record the run")
