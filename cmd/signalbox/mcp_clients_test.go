@@ -126,7 +126,7 @@ func TestTheStoryOfTasksThroughMCP(t *testing.T) {
 	p := up(t, dir)
 	keys := p.team(t)
 	ada := startMCPAgent(t, p, "claude", "coordinator", keys["coordinator"], true)
-	kay := startMCPAgent(t, p, "signalbox-test-newest/claude", "executor", keys["executor"], false)
+	kay := startMCPAgent(t, p, "signalbox-test-newest-locked/claude", "executor", keys["executor"], false)
 	rex := startMCPAgent(t, p, "claude", "reviewer", keys["reviewer"], false)
 	for _, a := range []*mcpAgent{ada, kay, rex} {
 		a.meet()
@@ -232,7 +232,7 @@ func TestClaudeCodeOffersEveryTool(t *testing.T) {
 	p, keys := taskTeam(t)
 	keys["none"] = p.agent(t, "none-one", "")
 	for program, roles := range map[string][]string{
-		"claude": {"executor", "none"}, "signalbox-test-newest/claude": {"coordinator", "reviewer", "none"},
+		"claude": {"executor", "none"}, "signalbox-test-newest-locked/claude": {"coordinator", "reviewer", "none"},
 	} {
 		for i, role := range roles {
 			testbed.Parallel(t, program+" "+role, func(t *testing.T) {
@@ -300,15 +300,15 @@ var everyStep = func() []step {
 // TestEverySDKUsesEveryTool plays the same steps with the official SDKs.
 func TestEverySDKUsesEveryTool(t *testing.T) {
 	t.Parallel()
-	modules := testbed.Cache(t, "signalbox-test-mcp")
-	python := testbed.Cache(t, "signalbox-test-mcp-python", "bin", "python3")
-	const scoped = "signalbox-test-mcp/node_modules/@modelcontextprotocol/"
+	modules := testbed.Cache(t, "signalbox-test-mcp-locked")
+	python := testbed.Cache(t, "signalbox-test-mcp-python-locked", "bin", "python3")
+	const scoped = "signalbox-test-mcp-locked/node_modules/@modelcontextprotocol/"
 	for name, c := range map[string]struct {
 		installed string
 		command   []string
 		major     int
 	}{
-		"Python 2":     {"signalbox-test-mcp-python/bin/python3", []string{python, "testdata/mcp/client.py"}, 0},
+		"Python 2":     {"signalbox-test-mcp-python-locked/bin/python3", []string{python, "testdata/mcp/client.py"}, 0},
 		"TypeScript 1": {scoped + "sdk", []string{"node", "testdata/mcp/client.mjs"}, 1},
 		"TypeScript 2": {scoped + "client", []string{"node", "testdata/mcp/client.mjs"}, 2},
 	} {
@@ -361,7 +361,7 @@ func TestEverySDKUsesEveryTool(t *testing.T) {
 // TestTheInspectorFindsNothing: the strict check of MCP's Inspector knows what providers of models refuse.
 func TestTheInspectorFindsNothing(t *testing.T) {
 	t.Parallel()
-	inspector := npmProgram(t, "signalbox-test-mcp/mcp-inspector")
+	inspector := npmProgram(t, "signalbox-test-mcp-locked/mcp-inspector")
 	p, keys := taskTeam(t)
 	keys["none"] = p.agent(t, "none-one", "")
 	for role, key := range keys {

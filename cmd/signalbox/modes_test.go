@@ -41,7 +41,7 @@ func withInput(tool, name string, more ...string) func(string) turn {
 // modedCLIs are all engines but amp, which needs an account.
 var modedCLIs = map[string]moded{
 	"claude": {
-		program: "signalbox-test-newest/claude", model: "claude-sonnet-4-5",
+		program: "signalbox-test-newest-locked/claude", model: "claude-sonnet-4-5",
 		shell: withInput("Bash", "command", "description", "Does it"), write: withInput("Write", "file_path", "content", "words\n"),
 		env: func(url string) []string {
 			return []string{"ANTHROPIC_BASE_URL=" + url, "ANTHROPIC_API_KEY=sk-ant-none", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1"}

@@ -28,7 +28,7 @@ func npmProgram(t *testing.T, name string) string {
 		out []byte
 		err error
 	)
-	folders := []string{"signalbox-test-tools", "signalbox-test-clis", "signalbox-test-more"}
+	folders := []string{"signalbox-test-tools-locked", "signalbox-test-clis-locked", "signalbox-test-more-locked"}
 	if folder, program, named := strings.Cut(name, "/"); named {
 		folders, name = []string{folder}, program
 	}
@@ -284,7 +284,7 @@ func TestTheRealCodexStopsWithinOneCallOfItsBudget(t *testing.T) {
 // time.
 func TestTheRealClaudeCodeIsCountedOnceOverThreeResumes(t *testing.T) {
 	t.Parallel()
-	p, start := realClaude(t, "signalbox-test-newest/claude")
+	p, start := realClaude(t, "signalbox-test-newest-locked/claude")
 	m, work, session := startMetered(t, 1), t.TempDir(), ""
 	sonnet := [5]float64{3, 15, 0.3, 3.75, 6}
 	for i := range 4 {
@@ -387,7 +387,7 @@ func TestRealCLIsAreCountedAsTheirProvidersCount(t *testing.T) {
 // stays counted.
 func TestTheRealClaudeCodeStopsWithinOneCallOfItsBudget(t *testing.T) {
 	t.Parallel()
-	p, start := realClaude(t, "signalbox-test-newest/claude")
+	p, start := realClaude(t, "signalbox-test-newest-locked/claude")
 	m, sonnet := startMetered(t, math.MaxInt), [5]float64{3, 15, 0.3, 3.75, 6}
 	for _, budget := range [][]string{{"--budget-usd", "0.004"}, {"--budget-tokens", "2000"}} {
 		before := len(m.calls)
@@ -410,7 +410,7 @@ func TestTheRealClaudeCodeStopsWithinOneCallOfItsBudget(t *testing.T) {
 // it: its calls are counted by the proxy, and what it says is shown beside.
 func TestTheRealClaudeCodeBehindTheProxyIsCountedOnce(t *testing.T) {
 	t.Parallel()
-	command, dir, m := npmProgram(t, "signalbox-test-newest/claude"), t.TempDir(), startMetered(t, 1)
+	command, dir, m := npmProgram(t, "signalbox-test-newest-locked/claude"), t.TempDir(), startMetered(t, 1)
 	configure(t, dir, "runs: {start_timeout: 10m, claude: {command: "+command+"}}\nproxy: {anthropic: {upstream: "+m.url+"}}\n")
 	p := up(t, dir)
 	var added struct{ Keys struct{ Signal string } }

@@ -132,10 +132,10 @@ func (s *stopped) programFailsHold(t *testing.T) {
 
 // stopCLIs are the CLIs of the matrix: the name in realCLIs, and where the program comes from.
 var stopCLIs = map[string]struct{ name, program string }{
-	"claude-code 2.1.197": {"claude-code", "signalbox-test-tools/claude"},
-	"claude-code newest":  {"claude-code", "signalbox-test-newest/claude"},
-	"codex":               {"codex", "signalbox-test-clis/codex"},
-	"gemini":              {"gemini", "signalbox-test-clis/gemini"},
+	"claude-code 2.1.197": {"claude-code", "signalbox-test-tools-locked/claude"},
+	"claude-code newest":  {"claude-code", "signalbox-test-newest-locked/claude"},
+	"codex":               {"codex", "signalbox-test-clis-locked/codex"},
+	"gemini":              {"gemini", "signalbox-test-clis-locked/gemini"},
 }
 
 // startCLI starts a real CLI with our hooks. install are more flags of `hook install`, args the arguments of

@@ -380,7 +380,7 @@ func TestASupervisedRunThatActsUnaskedIsStopped(t *testing.T) {
 // TestARealClaudeCodeIsNotStoppedForWhatItAsks, nor for what fails before it begins.
 func TestARealClaudeCodeIsNotStoppedForWhatItAsks(t *testing.T) {
 	t.Parallel()
-	for _, program := range []string{"signalbox-test-tools/claude", "signalbox-test-newest/claude"} {
+	for _, program := range []string{"signalbox-test-tools-locked/claude", "signalbox-test-newest-locked/claude"} {
 		testbed.Parallel(t, program, func(t *testing.T) {
 			p, start := realClaude(t, program)
 			work, m, done := t.TempDir(), startModel(t, anthropic), make(chan string, 1)

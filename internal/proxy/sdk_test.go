@@ -303,7 +303,7 @@ func sdkPrograms(t *testing.T) map[string][]string {
 			programs[sdk] = []string{"../go/matrix"}
 		}
 	}
-	python := testbed.Cache(t, "signalbox-test-python")
+	python := testbed.Cache(t, "signalbox-test-python-locked")
 	if _, err := os.Stat(filepath.Join(python, "installed")); err != nil { // Debian's own Python has no venv
 		t.Log("the SDKs for Python are not installed; scripts/test-tools does it where Python has venv")
 	} else {

@@ -352,5 +352,5 @@ func TestMailThroughTools(t *testing.T) {
 // npmProgram is a file of a package that scripts/test-tools has installed.
 func npmProgram(t *testing.T, name string) string {
 	t.Helper()
-	return testbed.Installed(t, "signalbox-test-tools", "node_modules", name)
+	return testbed.Installed(t, "signalbox-test-tools-locked", "node_modules", name)
 }

@@ -143,7 +143,7 @@ print(int(answer.status_code), answer.parsed.status, answer.parsed.gate_id)
 // a warning, and signals with it.
 func TestAGeneratedClientSignals(t *testing.T) {
 	t.Parallel()
-	bin := filepath.Dir(testbed.Installed(t, "signalbox-test-python", "bin", "openapi-python-client"))
+	bin := filepath.Dir(testbed.Installed(t, "signalbox-test-python-locked", "bin", "openapi-python-client"))
 	b := start(t, "", nil)
 	_, key := b.addAgent("resume-tailor")
 	_, document, _ := b.do(request{call: "GET /openapi.json"})
