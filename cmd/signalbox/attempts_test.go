@@ -307,6 +307,7 @@ os._exit(0)' </dev/null >/dev/null 2>&1`, false,
 	{"by taking the hooks out", `signalbox hook uninstall claude-code --project`, true},
 	{"by hooks for another server", `signalbox hook install claude-code --project --data {DATA} --wait 1h`, true},
 	{"by the configuration", `signalbox config set harness.timeout 1s`, true},
+	{"by confirming the configuration", `signalbox config reload`, true},
 	{"by resuming itself", `signalbox agents set local --trust trusted`, true},
 }
 

@@ -216,10 +216,15 @@ func TestAFullDiskStopsWritesUntilThereIsRoom(t *testing.T) {
 	if !strings.Contains(answer, "store_full") || !strings.Contains(answer, "Free some space") {
 		t.Errorf("a full disk is answered with %s", answer)
 	}
+	if status, answer, err := p.call("GET", "/readyz", ""); err != nil || status != http.StatusServiceUnavailable ||
+		!strings.Contains(answer, "Free some space") {
+		t.Errorf("/readyz with a full disk: %d %s %v", status, answer, err)
+	}
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
 	more, _ := addUntil(t, p, "room", http.StatusCreated)
+	waitReady(t, p)
 	wantAgents(t, p, append(acked, more...)...)
 	if out := mustRun(t, p.dir, "ledger", "rebuild", "--check"); !strings.Contains(out, " 0 differences") {
 		t.Error(out)

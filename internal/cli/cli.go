@@ -96,8 +96,8 @@ func groups(a *command.App) []*cobra.Command {
 		// The group `config`. These commands read and write files and need no
 		// server. They work on the configuration that the next start would use; `doctor` shows
 		// the one that the running server uses.
-		command.Group("config", "The configuration: show what is in force, set a key, check a file",
-			newConfigShow(a), newConfigSet(a), newConfigCheck(a)),
+		command.Group("config", "The configuration: show what is in force, set a key, check a file, reload",
+			newConfigShow(a), newConfigSet(a), newConfigCheck(a), newConfigReload(a)),
 		command.Group("alarms", "What nobody should have done: list, close", newAlarmsLs(a), newAlarmsClose(a)),
 		// The group `deliveries`: the queue of outgoing calls. A delivery is
 		// retried by the server until it succeeds or is given up; nothing here has to run for

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -22,6 +23,7 @@ import (
 	"signalbox/internal/kin"
 	"signalbox/internal/ledger"
 	"signalbox/internal/mail/links"
+	"signalbox/internal/reload"
 	"signalbox/internal/server"
 )
 
@@ -109,8 +111,12 @@ func changedSince(running, read server.SettingList) (warnings []string) {
 	for _, s := range read.Settings {
 		r := inForce[s.Key]
 		if r.Value != s.Value && ofFile(r.Source) && ofFile(s.Source) {
-			warnings = append(warnings, fmt.Sprintf("%s is %q in the running server and %q in the file. Restart the server.",
-				s.Key, r.Value, s.Value))
+			what := "Restart the server."
+			if s.TakesEffect != reload.Restart {
+				what = "Run `signalbox config reload`."
+			}
+			warnings = append(warnings, fmt.Sprintf("%s is %q in the running server and %q in the file. %s",
+				s.Key, r.Value, s.Value, what))
 		}
 	}
 	return warnings
@@ -296,6 +302,9 @@ func examineServer(ctx context.Context, a *command.App) (finding, *server.Status
 	if !s.Ready {
 		return finding{"server", false, s.Problem}, &s
 	}
+	if text := reloadProblem(&s); text != "" {
+		return finding{"server", false, text}, &s
+	}
 	return finding{
 		"server", true,
 		fmt.Sprintf("ready at %s, %s entries, %s under a checkpoint", cl.Base, output.Thousands(s.Entries),
@@ -356,7 +365,11 @@ func newConfigSet(a *command.App) *command.Command {
 			if err != nil {
 				return fault.Wrap(err, fault.StoreReadOnly, "Cannot write %s. Check that this user may write there.", path)
 			}
-			a.Out.Print("Set %s in %s. The server reads it when it starts.", args[0], path)
+			what := "The server reads it when it starts."
+			if i := slices.Index(server.Keys(), args[0]); server.Settings[i].Reload() != reload.Restart {
+				what = "`signalbox config reload` puts it in force."
+			}
+			a.Out.Print("Set %s in %s. %s", args[0], path, what)
 			return nil
 		},
 	}
@@ -375,6 +388,53 @@ func reportConfig(ctx context.Context, a *command.App, file []byte) error {
 		return err
 	}
 	return nil // a server that does not hear of it says so in an alarm
+}
+
+// newConfigReload confirms the file by its digest, so that the server puts in force what this command has read and
+// nothing that was written since. A file that is not valid is refused here already.
+func newConfigReload(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
+		Use: "reload", Short: "Confirm the configuration file, and have the running server read it again",
+		Long: `Confirm the configuration file, and have the running server read it again. It prints what changed: what is in
+force now, and what waits for a restart. A file that a start would refuse changes nothing.
+
+SIGHUP reads the file again too, and confirms nothing: settings that could give somebody power stay as they
+are until an operator confirms them with this command, or sets them with ` + "`signalbox config set`" + `.`,
+		Args: command.NoArguments(),
+	})
+	flags := command.AddConfigFlags(c)
+	c.RunE = func(c *command.Command, _ []string) error {
+		config, err := flags.Load(a, c)
+		if err != nil {
+			return err
+		}
+		ask := api.Post("/ops/config/reload", kin.NewConfig{SHA256: config.FileSum()})
+		return command.Ask(c.Context(), a, ask, func(w output.Printer, r reload.Result) {
+			if len(r.Changes) == 0 {
+				w.Print("Nothing has changed.")
+				return
+			}
+			w.Table("", []string{"KEY", "FROM", "TO", "IS"}, output.Rows(r.Changes, func(c reload.Change) []string {
+				return []string{c.Key, cmp.Or(c.From, "-"), cmp.Or(c.To, "-"), c.Is}
+			}))
+		})
+	}
+	return c
+}
+
+// reloadProblem is what somebody has to do about the last reload, "" if nothing.
+func reloadProblem(s *server.Status) string {
+	if s.Reload == nil {
+		return ""
+	}
+	if s.Reload.Problem != "" {
+		return "the configuration was not reloaded, and the old one is in force: " + s.Reload.Problem
+	}
+	if keys := s.Reload.Held(); len(keys) > 0 {
+		return "the configuration file was changed by somebody who did not confirm it, and is held back: " +
+			strings.Join(keys, ", ") + "; `signalbox config reload` confirms it"
+	}
+	return ""
 }
 
 // newConfigCheck checks syntax, names and values of a file without applying it. It looks

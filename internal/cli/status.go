@@ -52,6 +52,9 @@ func printStatus(w output.Printer, base string, s server.Status) {
 		signs = " (this node does not sign)"
 	}
 	w.Print("server      %s, version %s, %s", base, s.Version, state)
+	if text := reloadProblem(&s); text != "" {
+		w.Print("settings    %s", text)
+	}
 	w.Print("started     %s", output.Since(s.StartedAt))
 	w.Print("database    %s", s.Database)
 	w.Print("ledger      %s entries, %s under a signed checkpoint%s",

@@ -2,9 +2,11 @@ package cli
 
 import (
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 
 	"signalbox/internal/cli/command"
 	"signalbox/internal/cli/hook"
@@ -19,17 +21,23 @@ import (
 func newUp(a *command.App) *command.Command {
 	c := &command.Command{
 		Use: "up", Short: "Start the server",
-		Long: `Start the server and serve until Ctrl-C or SIGTERM.
+		Long: `Start the server and serve until Ctrl-C or SIGTERM. SIGHUP reads the configuration again; what
+takes effect by that, and what waits for a restart, is in the log.
 
 The first start creates everything it needs in the data folder.`,
 		Args: command.NoArguments(),
 	}
 	flags := command.AddConfigFlags(c, "listen", "db", "public_url", "tls.cert", "tls.key", "log.level", "log.format")
 	c.RunE = func(c *command.Command, _ []string) error {
+		// From the first moment on: a signal that nobody waits for ends the process.
+		hangup := make(chan os.Signal, 1)
+		signal.Notify(hangup, syscall.SIGHUP)
+		defer signal.Stop(hangup)
 		config, err := flags.Load(a, c)
 		if err != nil {
 			return err
 		}
+		config.Again, config.Hangup = func() (*server.Config, error) { return flags.Load(a, c) }, hangup
 		config.HookIntact = hook.Intact
 		defer runtime.KeepAlive(server.Heap())
 		s, err := server.New(c.Context(), config, server.Logger(config, a.Err.Exactly()))

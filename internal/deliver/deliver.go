@@ -4,7 +4,6 @@ import (
 	"log/slog"
 	"maps"
 	"net"
-	"slices"
 	"time"
 
 	"signalbox/internal/fault"
@@ -74,16 +73,11 @@ func New(o Options) (*Outbox, error) {
 			"The key from which the secrets of webhook receivers are derived has %d bytes; "+
 				"it should have at least %d random ones.", len(o.Key), minKey).About("webhook.key")
 	}
-	named, err := parseAllow(o.Allow)
-	if err != nil {
-		return nil, err
-	}
-	allow, err := parseAllow(slices.Concat(o.Allow, o.Own))
-	if err != nil {
-		return nil, err
-	}
 	setDefaults(&o)
-	g := &guard{allow: allow, named: named, resolver: o.Resolver}
+	g := &guard{resolver: o.Resolver}
+	if err := g.use(o.Allow, o.Own); err != nil {
+		return nil, err
+	}
 	b := &Outbox{
 		db: o.DB, ledger: o.Ledger, key: o.Key, guard: g, alone: o.Alone, webhook: newWebhook(g, o.Key, o.Slots, o.Now),
 		senders: map[string]Sender{}, now: o.Now, log: o.Log,
@@ -94,6 +88,9 @@ func New(o Options) (*Outbox, error) {
 	maps.Copy(b.senders, o.Senders)
 	return b, nil
 }
+
+// Allow replaces the lists of Options.Allow and Options.Own, for calls from now on. After an error they stay.
+func (o *Outbox) Allow(allow, own []string) error { return o.guard.use(allow, own) }
 
 // setDefaults fills in the values of the comments in Options.
 func setDefaults(o *Options) {

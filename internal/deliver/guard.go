@@ -6,8 +6,10 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -26,9 +28,28 @@ const dialTime = 5 * time.Second
 // guard keeps outgoing calls away from networks that are not public: agents choose targets, and must not
 // reach services that trust this machine.
 type guard struct {
-	allow    allowList
-	named    allowList // without those of Options.Own
+	lists    atomic.Pointer[allowed]
 	resolver Resolver
+}
+
+// allowed are the targets that are allowed although they are not public, at a moment.
+type allowed struct {
+	all   allowList
+	named allowList // without those of Options.Own
+}
+
+// use replaces what is allowed, or after an error nothing.
+func (g *guard) use(allow, own []string) error {
+	named, err := parseAllow(allow)
+	if err != nil {
+		return err
+	}
+	all, err := parseAllow(slices.Concat(allow, own))
+	if err != nil {
+		return err
+	}
+	g.lists.Store(&allowed{all, named})
+	return nil
 }
 
 // CheckTarget checks the form of a target and that every address its host resolves to now is public or
@@ -40,7 +61,10 @@ func (o *Outbox) CheckTarget(ctx context.Context, target string) error {
 	}
 	g := o.guard
 	if wire.ReachOf(ctx).Unexpected {
-		g = &guard{allow: g.named, resolver: g.resolver}
+		only := &guard{resolver: g.resolver}
+		named := g.lists.Load().named
+		only.lists.Store(&allowed{named, named})
+		g = only
 	}
 	_, err = g.resolve(ctx, u.Hostname())
 	return err
@@ -114,7 +138,7 @@ func (g *guard) resolve(ctx context.Context, host string) ([]netip.Addr, error) 
 		return nil, fault.New(fault.InvalidTarget, "The name %s has no address.", host).About("target")
 	}
 	for _, ip := range ips {
-		if err := g.allow.check(host, ip); err != nil {
+		if err := g.lists.Load().all.check(host, ip); err != nil {
 			return nil, err
 		}
 	}
@@ -143,7 +167,7 @@ func (g *guard) dial(ctx context.Context, network, address string) (net.Conn, er
 			if err != nil {
 				return err
 			}
-			return g.allow.check(host, to.Addr())
+			return g.lists.Load().all.check(host, to.Addr())
 		},
 	}
 	var failed []error

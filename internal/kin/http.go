@@ -17,7 +17,7 @@ type (
 	}
 	// NewConfig is what `signalbox config set` reports.
 	NewConfig struct {
-		SHA256 string `json:"sha256" doc:"the digest of what the configuration file will hold, in hex"`
+		SHA256 string `json:"sha256" doc:"the digest of what the configuration file will hold, in hex; empty when there will be none"`
 	}
 	// Walls is what stands between agents and operators on the server's machine.
 	Walls struct {

@@ -25,6 +25,9 @@ const (
 	kindChanged   = "file.changed"
 )
 
+// system is the actor of what nobody has reported.
+const system = "system"
+
 // Said are the kinds of entries that hold command lines, in which there may be credentials.
 func Said() []string { return []string{kindSeen, kindRefused} }
 
@@ -195,7 +198,7 @@ func (k *Kin) add(ctx context.Context, r Root, line []proc.Process) {
 		return
 	}
 	err := k.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-		tx.Append(ledger.Event{Workspace: r.workspace, Kind: kindSeen, Actor: "system", Subject: k.boot, Body: r})
+		tx.Append(ledger.Event{Workspace: r.workspace, Kind: kindSeen, Actor: system, Subject: k.boot, Body: r})
 		return nil
 	})
 	if err != nil {

@@ -152,7 +152,7 @@ func (k *Kin) record(ctx context.Context, call string, who roster.Identity, whos
 			break
 		}
 	}
-	actor := "system"
+	actor := system
 	if whose.Agent != "" {
 		actor = string(roster.HolderAgent) + ":" + whose.Agent
 	}

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"signalbox/internal/alarm"
@@ -24,7 +25,9 @@ type Watch struct {
 	// Intact says what is wrong with an installed hook, nil if nothing is.
 	Intact func(Hook) error
 	Config string // the file with the configuration
-	Socket string // the Unix socket for agents
+	// ConfigSum is the SHA-256 of that file as this start has read it, in hex, "" if there is none.
+	ConfigSum string
+	Socket    string // the Unix socket for agents
 	// Local finds the agent of hooks that use the socket. It does not exist before the first of them
 	// has called.
 	Local func(context.Context) (roster.Identity, error)
@@ -67,6 +70,8 @@ type watch struct {
 	hooks  []Hook
 	stats  map[string]stamp
 	config string // the digest of the configuration, when it was looked at last
+	// confirmed is the digest that an operator has reported, or that this start has read.
+	confirmed string
 	// These belong to who looks: Load, and then Run.
 	wrong  map[string]bool // settings that were not in order at the last look
 	socket stamp
@@ -95,6 +100,7 @@ func (k *Kin) loadWatch(ctx context.Context) error {
 			}
 		}
 		if len(entries) < ledger.Page {
+			k.watch.confirmed = k.Watch.ConfigSum
 			return nil
 		}
 	}
@@ -124,6 +130,9 @@ func (k *Kin) apply(e ledger.Entry) error {
 		}
 		if c.File == k.Watch.Config {
 			k.watch.config = c.SHA256
+			if e.Actor != system {
+				k.watch.confirmed = c.SHA256
+			}
 		}
 	}
 	return nil
@@ -183,11 +192,21 @@ func (k *Kin) ExpectConfig(ctx context.Context, by roster.Identity, sum string) 
 	if err := wire.Unconfined(ctx, "The configuration is that of"); err != nil {
 		return err
 	}
-	if digest, err := hex.DecodeString(sum); err != nil || len(digest) != sha256.Size {
-		return fault.New(fault.InvalidPayload, "sha256 is the SHA-256 of the whole file, 64 hex digits.").About("sha256")
+	sum = strings.ToLower(sum)
+	if digest, err := hex.DecodeString(sum); sum != "" && (err != nil || len(digest) != sha256.Size) {
+		return fault.New(fault.InvalidPayload,
+			"sha256 is the SHA-256 of the whole file, 64 hex digits, or empty when there is none.").About("sha256")
 	}
 	file := k.Watch.Config
 	return k.note(ctx, ledger.Event{Kind: kindChanged, Actor: by.Actor(), Subject: file, Body: changed{file, sum}})
+}
+
+// Confirmed reports whether a configuration file with this digest may take effect: an operator has reported these
+// bytes, or the server has started with them. Another one is perhaps an agent's.
+func (k *Kin) Confirmed(sum string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return sum == k.watch.confirmed
 }
 
 // note appends an entry, with more in the same transaction, and does what it says.
@@ -266,7 +285,7 @@ func (k *Kin) watchHooks(ctx context.Context) error {
 			"you did this, resume it with `signalbox agents resume`; if not, look at what the agent did, and install the hooks again "+
 			"with `signalbox hook install %s`.", h.File, wrong, h.Tool)
 		err = k.note(ctx, ledger.Event{
-			Workspace: workspace, Kind: kindRemoved, Actor: "system", Subject: h.File,
+			Workspace: workspace, Kind: kindRemoved, Actor: system, Subject: h.File,
 			Body: gone{h.Tool, h.File, h.Host, wrong.Error()},
 		}, alarm.Alarm{
 			Workspace: workspace, Kind: "hooks_changed", Agent: agent, Detail: detail,
@@ -324,12 +343,12 @@ func (k *Kin) watchConfig(ctx context.Context) error {
 	if before != "" {
 		alarms = []alarm.Alarm{{
 			Kind: "config_changed", Title: "The configuration file was changed",
-			Detail: file + " is not what it was. The server reads it when it starts. If nobody of you changed it, look at it " +
-				"before you start the server again.",
+			Detail: file + " is not what it was. The server reads it when it starts, and when somebody confirms it. If nobody of you changed it, look at it " +
+				"before you start the server again, or confirm it with `signalbox config reload`.",
 		}}
 	}
 	return k.note(ctx, ledger.Event{
-		Kind: kindChanged, Actor: "system", Subject: file, Body: changed{file, sum},
+		Kind: kindChanged, Actor: system, Subject: file, Body: changed{file, sum},
 	}, alarms...)
 }
 

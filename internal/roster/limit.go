@@ -69,8 +69,8 @@ func (r *Roster) Admit(who Identity, own int) (Allowance, error) {
 // a further key gives no further room, and one with a limit of its own has less.
 func (r *Roster) Take(who Identity, what string, own int) (Allowance, error) {
 	limit := own
-	if r.perAgent != nil {
-		limit = int(*r.perAgent)
+	if set := r.perAgent(); set != nil {
+		limit = int(*set)
 	}
 	if who.RateLimit != nil {
 		limit = int(*who.RateLimit)
@@ -95,7 +95,7 @@ func (r *Roster) Take(who Identity, what string, own int) (Allowance, error) {
 // TakeHourly is Take for a limit that a protocol sets for an hour. A setting of the server
 // or the agent, which is for a minute, takes its place.
 func (r *Roster) TakeHourly(who Identity, what string, own int) (Allowance, error) {
-	if r.perAgent != nil || who.RateLimit != nil {
+	if r.perAgent() != nil || who.RateLimit != nil {
 		return Allowance{}, nil
 	}
 	left, err := r.take(&r.hourly, who.ID, who.Name, what, own)

@@ -112,7 +112,7 @@ func TestTheAgentsLimitComesBeforeTheServersAndThatBeforeTheProtocols(t *testing
 		{number(1_000_000), nil, 60, 1_000_000},
 	} {
 		o := base
-		o.PerAgent = c.server
+		o.PerAgent = func() *int64 { return c.server }
 		if a, err := roster.New(o).Take(roster.Identity{ID: "agent_x", RateLimit: c.agent}, "requests", c.own); err != nil ||
 			a.Limit != c.want {
 			t.Errorf("%+v: %+v %v", c, a, err)

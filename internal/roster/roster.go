@@ -157,7 +157,7 @@ type Options struct {
 	Now      func() time.Time
 	Log      *slog.Logger
 	Provider string         // the domain that the addresses of agents end with
-	PerAgent *int64         // the limit of every agent, a minute, 0 for none; nil leaves it to the protocols
+	PerAgent func() *int64  // the limit of every agent now, a minute, 0 for none; nil leaves it to the protocols
 	Tokens   *oidc.Verifier // of users; nil refuses all
 }
 
@@ -168,7 +168,7 @@ type Roster struct {
 	now      func() time.Time
 	log      *slog.Logger
 	provider string
-	perAgent *int64
+	perAgent func() *int64
 	tokens   *oidc.Verifier
 	cache    recall.Cache[string, holding]
 	presence *presence.Sightings
@@ -179,6 +179,9 @@ type Roster struct {
 // New makes a roster. While Run is running, keys are cached and presence is shared with other
 // nodes.
 func New(o Options) *Roster {
+	if o.PerAgent == nil {
+		o.PerAgent = func() *int64 { return nil }
+	}
 	return &Roster{
 		db: o.DB, ledger: o.Ledger, now: o.Now, log: o.Log, provider: o.Provider, perAgent: o.PerAgent,
 		tokens:   o.Tokens,

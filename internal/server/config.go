@@ -1,6 +1,8 @@
 package server
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -18,12 +20,13 @@ import (
 	"signalbox/internal/kin"
 	"signalbox/internal/mail/federation"
 	"signalbox/internal/oidc"
+	"signalbox/internal/reload"
 	"signalbox/internal/web"
 	"signalbox/internal/wire"
 )
 
-// Config is the configuration in force. Load makes it, and it does not change afterwards: settings are read once, at
-// the start. Values are checked; services do not check them again. Sources and Warnings are for people.
+// Config is the configuration in force. Load makes it, and it does not change afterwards: a reload makes another.
+// Values are checked; services do not check them again. Sources and Warnings are for people.
 type Config struct {
 	Data          string
 	Listen        string
@@ -64,13 +67,24 @@ type Config struct {
 	UserIssuers   []oidc.Issuer       // whose tokens prove who a user is
 	Proxy         map[string]Upstream // by provider
 
-	// File is the configuration file that was named, with its whole path; "" for that of the data folder.
-	File string
+	// File is the configuration file that was named, with its whole path; "" for that of the data folder. sum is the
+	// SHA-256 of the file that was read, in hex, "" if there is none.
+	File, sum string
+	// raw has the value of each key, as it was read.
+	raw map[string]wire.Secret
+	// Again reads the configuration once more, from where this one came, and Hangup brings signals to do so. A nil
+	// Again is that of a server that cannot.
+	Again  func() (*Config, error)
+	Hangup <-chan os.Signal
+	logs   *reload.Logs
 	// Sources says where each value came from, by key.
 	Sources map[string]string
 	// Warnings are things that are not errors but should be said.
 	Warnings []string
 }
+
+// FileSum is the SHA-256 of the configuration file that was read, in hex, "" if there is none.
+func (c *Config) FileSum() string { return c.sum }
 
 // ConfigFile is the name of the configuration file in the data folder. It may hold
 // secrets, so this program writes it readable for the owner only.
@@ -91,7 +105,7 @@ func (c *Config) Value(key string) string {
 // it exists. The first value that is not valid is the error; its text names the source, because the same key may be
 // set in three places.
 func Load(flags map[string]string, env []string, path string) (*Config, error) {
-	c := &Config{Sources: map[string]string{}}
+	c := &Config{Sources: map[string]string{}, raw: map[string]wire.Secret{}}
 	environment := map[string]string{}
 	for _, e := range env {
 		if name, value, ok := strings.Cut(e, "="); ok {
@@ -117,14 +131,14 @@ func Load(flags map[string]string, env []string, path string) (*Config, error) {
 			}
 			return fault.New(fault.InvalidConfig, "%s (from %s) %s%s.", s.Key, source, err, shown).About(s.Key)
 		}
-		c.Sources[s.Key] = source
+		c.Sources[s.Key], c.raw[s.Key] = source, wire.NewSecret(value)
 		return nil
 	}
 	// The data folder is settled first, since it may hold the file.
 	if err := pick(Settings[0], nil); err != nil {
 		return nil, err
 	}
-	values, err := readFile(path, c.Data)
+	values, err := c.readFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -180,19 +194,21 @@ type fileValue struct{ text, where string }
 
 // readFile reads the configuration file. One that was named has to exist. The one in the
 // data folder may be missing, and so may the folder itself, before the first start.
-func readFile(path, data string) (map[string]fileValue, error) {
+func (c *Config) readFile(path string) (map[string]fileValue, error) {
 	explicit := path != ""
 	if !explicit {
-		path = filepath.Join(data, ConfigFile)
+		path = filepath.Join(c.Data, ConfigFile)
 	}
 	content, err := os.ReadFile(path)
 	if err != nil {
-		if _, noFolder := os.Stat(data); !explicit && (os.IsNotExist(err) || noFolder != nil) {
+		if _, noFolder := os.Stat(c.Data); !explicit && (os.IsNotExist(err) || noFolder != nil) {
 			return nil, nil //nolint:nilerr // a folder that cannot be used is reported by whoever uses it
 		}
 		return nil, fault.Wrap(err, fault.InvalidConfig,
 			"Cannot read the configuration file %s. Check that it exists and that this user may read it.", path)
 	}
+	digest := sha256.Sum256(content)
+	c.sum = hex.EncodeToString(digest[:])
 	return parseFile(path, content)
 }
 

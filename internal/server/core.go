@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -34,7 +36,9 @@ import (
 	"signalbox/internal/passkey"
 	"signalbox/internal/price"
 	"signalbox/internal/protocol"
+	"signalbox/internal/ready"
 	"signalbox/internal/refusal"
+	"signalbox/internal/reload"
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/secret"
@@ -99,6 +103,9 @@ type core struct {
 	timers   *clock.Timers
 	counters *counter.Counters
 	web      *web.Web
+	reloader *reload.Reloader
+	node     *ready.Node
+	perAgent atomic.Pointer[int64] // the limit in force
 }
 
 // openCore opens everything over the database. After an error nothing stays open. base is the address at which people
@@ -146,10 +153,12 @@ func (c *core) open(ctx context.Context, config *Config, more []protocol.Protoco
 	if err != nil {
 		return err
 	}
+	c.perAgent.Store(config.PerAgent)
+	c.node = ready.New(ready.Options{DB: c.DB, Ledger: c.Ledger, Dir: config.Data, Now: c.Now})
 	c.Refusals = refusal.New(c.Ledger, c.Now, c.Log)
 	c.Roster = roster.New(roster.Options{
 		DB: c.DB, Ledger: c.Ledger, Now: c.Now, Log: c.Log, Provider: config.Provider,
-		PerAgent: config.PerAgent, Tokens: oidc.New(config.UserIssuers, c.Now, c.Log),
+		PerAgent: c.perAgent.Load, Tokens: oidc.New(config.UserIssuers, c.Now, c.Log),
 	})
 	c.Alarms = alarm.New(c.DB, c.Ledger)
 	if c.Prices, err = price.New(c.DB, c.Ledger, c.Now, c.Log); err != nil {
@@ -238,6 +247,7 @@ func (c *core) run(ctx context.Context) error {
 	running := []func(context.Context) error{
 		c.Roster.Run, c.Prices.Run, c.Handoffs.Run, c.Refusals.Run, c.Book.Run, c.timers.Run, c.Outbox.Run, c.notifier.Run,
 		c.Behalf.Run, c.counters.Run, c.web.Run, c.taskMail.run, c.Kin.Run,
+		c.reloader.Run,
 	}
 	for _, s := range c.opened {
 		running = append(running, s.Run)
@@ -258,6 +268,7 @@ func (c *core) routes() []wire.Route {
 		c.Alarms.Routes(),
 		c.Prices.Routes(),
 		c.Kin.Routes(),
+		c.reloader.Routes(),
 		c.Handoffs.Routes(),
 		delegate.New(c.Ledger, c.Book, c.Handoffs).Routes(),
 		c.Book.Routes(),
@@ -275,8 +286,9 @@ func (c *core) routes() []wire.Route {
 // watched is what agents could change behind the server's back.
 func (c *core) watched(config *Config, more []protocol.Protocol) kin.Watch {
 	return kin.Watch{
-		Host: kin.Host(), Intact: config.HookIntact, Config: filepath.Join(config.Data, ConfigFile),
-		Socket: filepath.Join(config.Data, harness.SocketFile),
+		Host: kin.Host(), Intact: config.HookIntact, Config: cmp.Or(config.File, filepath.Join(config.Data, ConfigFile)),
+		ConfigSum: config.sum,
+		Socket:    filepath.Join(config.Data, harness.SocketFile),
 		Local: func(ctx context.Context) (roster.Identity, error) {
 			return c.Roster.Named(ctx, roster.DefaultWorkspace, config.Harness.SocketAgent)
 		},

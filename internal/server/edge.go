@@ -151,8 +151,8 @@ func (c *Config) socketPath() string {
 
 // edge tells for each request which way it took, and refuses strangers whom a browser sends.
 type edge struct {
-	*Config
-	names    []string // of this server, beside loopback
+	inForce  atomic.Pointer[Config]
+	names    atomic.Pointer[[]string] // of this server, beside loopback
 	sameSite http.CrossOriginProtection
 	// unknown is the last request of a proxy that the configuration does not name, for doctor.
 	unknown atomic.Pointer[Forwarder]
@@ -167,23 +167,34 @@ type Forwarder struct {
 
 // newEdge makes the edge of a server.
 func newEdge(c *Config) *edge {
-	e := &edge{Config: c, names: slices.Clone(c.Hosts)}
+	e := &edge{}
+	e.use(c)
+	return e
+}
+
+// config is the configuration in force.
+func (e *edge) config() *Config { return e.inForce.Load() }
+
+// use puts a configuration in force.
+func (e *edge) use(c *Config) {
+	names := slices.Clone(c.Hosts)
 	host, _, _ := net.SplitHostPort(c.Listen)
 	public, _ := url.Parse(c.PublicURL)
 	machine, _ := os.Hostname()
 	for _, name := range []string{host, public.Hostname(), machine} {
 		if name != "" {
-			e.names = append(e.names, strings.ToLower(name))
+			names = append(names, strings.ToLower(name))
 		}
 	}
-	return e
+	e.names.Store(&names)
+	e.inForce.Store(c)
 }
 
 // settle finds out which way a request took. Headers of a proxy that is trusted replace the address,
 // the host and the scheme; those of others are ignored, but show that there is a proxy.
 func (e *edge) settle(r *http.Request) *http.Request {
 	reach, sign := wire.Reach{Secure: r.TLS != nil}, forwardedBy(r)
-	if len(e.Proxies) == 0 && sign == "" && !reach.Secure {
+	if len(e.config().Proxies) == 0 && sign == "" && !reach.Secure {
 		return r // which is what most calls are
 	}
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
@@ -191,7 +202,7 @@ func (e *edge) settle(r *http.Request) *http.Request {
 	case err == nil && e.trusts(peer.Addr()):
 		r, reach.Secure = e.believe(r, peer.Addr())
 	case sign != "":
-		reach.Forwarded, reach.Unexpected = true, e.reachable() == ""
+		reach.Forwarded, reach.Unexpected = true, e.config().reachable() == ""
 		e.unknown.Store(&Forwarder{peer.Addr().String(), sign, time.Now().UTC()})
 	}
 	if reach == (wire.Reach{}) {
@@ -202,7 +213,7 @@ func (e *edge) settle(r *http.Request) *http.Request {
 
 // trusts reports whether an address is that of a trusted proxy.
 func (e *edge) trusts(ip netip.Addr) bool {
-	return slices.ContainsFunc(e.Proxies, func(p netip.Prefix) bool { return p.Contains(ip.Unmap()) })
+	return slices.ContainsFunc(e.config().Proxies, func(p netip.Prefix) bool { return p.Contains(ip.Unmap()) })
 }
 
 // believe is the request as the client of a trusted proxy sent it, and whether that was over TLS. The client is the
@@ -267,7 +278,7 @@ func (e *edge) checkStranger(r *http.Request, route *wire.Route) error {
 	}
 	reads := route.Method == http.MethodGet
 	// What anybody may read from elsewhere needs no wall against pages. Health checks have any name.
-	if reads && (e.reachable() != "" || route.Path == "/healthz" || route.Path == "/readyz") {
+	if reads && (e.config().reachable() != "" || route.Path == "/healthz" || route.Path == "/readyz") {
 		return nil
 	}
 	if err := e.checkHost(r); err != nil || reads {
@@ -286,11 +297,11 @@ func carries(r *http.Request, proof []string) bool {
 // changes in tunnels and containers, and says nothing about who is behind a name.
 func (e *edge) checkHost(r *http.Request) error {
 	host := strings.TrimSuffix(strings.ToLower((&url.URL{Host: r.Host}).Hostname()), ".")
-	if _, err := netip.ParseAddr(host); err == nil || isLoopback(host) || slices.Contains(e.names, host) {
+	if _, err := netip.ParseAddr(host); err == nil || isLoopback(host) || slices.Contains(*e.names.Load(), host) {
 		return nil
 	}
 	return fault.New(fault.Forbidden, "This server is not known as %.200q. If that is its name, set public_url to its "+
-		"address, or add the name with `signalbox config set server.hosts NAME`, and restart it.", host)
+		"address and restart it, or add the name with `signalbox config set server.hosts NAME` and `signalbox config reload`.", host)
 }
 
 // checkMedia refuses a body that is not of the type that the route takes. A program may leave the type out
@@ -314,7 +325,7 @@ func checkMedia(r *http.Request, route *wire.Route) error {
 
 // checkURL refuses an address with a key in it, if server.url_keys is false.
 func (e *edge) checkURL(u *url.URL) error {
-	if e.URLKeys {
+	if e.config().URLKeys {
 		return nil
 	}
 	query, err := url.QueryUnescape(u.RawQuery)
@@ -341,7 +352,8 @@ func secure(w http.ResponseWriter, r *http.Request) {
 
 // getMetrics answers GET /metrics. Strangers may read it while only this machine can reach the server.
 func (s *Server) getMetrics(w http.ResponseWriter, r *http.Request) error {
-	open := s.config.Metrics == metricsOpen || s.config.Metrics == byReach && s.config.reachable() == ""
+	c := s.edge.config()
+	open := c.Metrics == metricsOpen || c.Metrics == byReach && c.reachable() == ""
 	who, err := s.caller(r, wire.Viewer)
 	if err != nil && (!open || wire.ReachOf(r.Context()).Unexpected) {
 		return err

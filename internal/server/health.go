@@ -10,6 +10,7 @@ import (
 	"signalbox/internal/alarm"
 	"signalbox/internal/counter"
 	"signalbox/internal/fault"
+	"signalbox/internal/reload"
 	"signalbox/internal/roster"
 	"signalbox/internal/run"
 	"signalbox/internal/store"
@@ -57,6 +58,8 @@ type Status struct {
 	Alarms []alarm.Alarm `json:"alarms"`
 	// Now is what there is at this moment, of all that the caller may see.
 	Now Now `json:"now"`
+	// Reload is what came of the last reload of the configuration, for operators of the whole server.
+	Reload *reload.Result `json:"reload,omitempty"`
 	// Forwarder is a reverse proxy in front of the server that its configuration does not name.
 	Forwarder *Forwarder `json:"forwarder,omitempty"`
 }
@@ -90,8 +93,9 @@ func (s *Server) ownRoutes() []wire.Route {
 		},
 		{
 			Method: "GET", Path: "/readyz",
-			Summary: "Whether the database is reached and the ledger is what was signed; 503 and the reason when not",
-			Answer:  Readiness{}, Handle: s.getReady,
+			Summary: "Whether this node can do its work: the database and the disk take writes, and the ledger is what was " +
+				"signed and goes on being signed; 503 and the reason when not",
+			Answer: Readiness{}, Handle: s.getReady,
 		},
 		{
 			Method: "GET", Path: "/metrics", Summary: "Counters in Prometheus' form; with an operator's token, if others can reach the server", Media: "text/plain",
@@ -117,8 +121,10 @@ func (s *Server) problem(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	_, err := s.core.Ledger.Head(ctx)
-	return store.Explain(err)
+	if _, err := s.core.Ledger.Head(ctx); err != nil {
+		return store.Explain(err)
+	}
+	return s.core.node.Problem(ctx)
 }
 
 // getReady answers GET /readyz.
@@ -137,6 +143,9 @@ func (s *Server) status(ctx context.Context) Status {
 	}
 	if err := s.problem(ctx); err != nil {
 		out.Ready, out.Problem = false, fault.From(err).Message
+	}
+	if wire.Scope(ctx) == "" {
+		out.Reload = s.core.reloader.Last()
 	}
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
@@ -190,5 +199,5 @@ func (s *Server) getSettings(r *http.Request) (SettingList, error) {
 	if err := wire.Unconfined(r.Context(), "This shows the configuration of"); err != nil {
 		return SettingList{}, err
 	}
-	return s.config.InForce(), nil
+	return s.edge.config().InForce(), nil
 }

@@ -21,9 +21,9 @@ import (
 	"signalbox/internal/oidc"
 	"signalbox/internal/policy"
 	"signalbox/internal/refusal"
+	"signalbox/internal/reload"
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
-	"signalbox/internal/secret"
 	"signalbox/internal/server/openapi"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
@@ -362,19 +362,8 @@ func (w *statusWriter) Write(b []byte) (int, error) {
 // Unwrap lets http.ResponseController reach the connection.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// Logger makes the server's logger with the level and format of the configuration. Credentials in what it
-// is told, such as the text of an error, are replaced by their kind.
+// Logger makes the server's logger with the level and format of the configuration, which a reload can change.
 func Logger(c *Config, out interface{ Write([]byte) (int, error) }) *slog.Logger {
-	var level slog.Level
-	_ = level.UnmarshalText([]byte(c.LogLevel)) // checked when it was set
-	options := &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Value.Kind() == slog.KindString {
-			a.Value = slog.StringValue(secret.Hide(a.Value.String()))
-		}
-		return a
-	}}
-	if c.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(out, options))
-	}
-	return slog.New(slog.NewTextHandler(out, options))
+	c.logs = reload.NewLogs(out, c.LogLevel, c.LogFormat)
+	return c.logs.Logger()
 }

@@ -21,6 +21,7 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/mcp"
 	"signalbox/internal/protocol"
+	"signalbox/internal/reload"
 	"signalbox/internal/wire"
 )
 
@@ -46,6 +47,7 @@ type Server struct {
 	log      *slog.Logger
 	core     *core
 	lock     *os.File
+	cert     *reload.Certificate // nil without TLS
 	listener net.Listener
 	// six is the listener on ::1 beside one on 127.0.0.1. Browsers look for localhost there first, and who
 	// listens there could show people a gate and have them sign for another.
@@ -71,14 +73,18 @@ func New(ctx context.Context, c *Config, log *slog.Logger, more ...protocol.Prot
 				"and give this user the right to write to it.", c.Data)
 	}
 	var err error
-	if s.lock, err = lockFolder(c.Data); err != nil {
+	if s.lock, err = file.Lock(c.Data); err != nil {
 		return nil, err
 	}
 	// The socket comes before the database: a port in use must change nothing.
-	if s.listener, err = listen(ctx, c); err != nil {
+	if s.cert, err = reload.NewCertificate(c.TLSCert, c.TLSKey); err == nil {
+		s.listener, err = listen(ctx, c)
+	}
+	if err != nil {
 		s.close()
 		return nil, err
 	}
+	s.listener = s.cert.Listen(s.listener)
 	s.listenLocalhost(ctx)
 	if s.socket, err = harness.Listen(ctx, c.socketPath()); err == nil && c.Shared != "" {
 		err = os.Chmod(c.socketPath(), 0o660) // the folder decides who gets here
@@ -91,6 +97,7 @@ func New(ctx context.Context, c *Config, log *slog.Logger, more ...protocol.Prot
 		s.close()
 		return nil, err
 	}
+	s.openReload()
 	s.metrics = newMetrics(s.core)
 	return s, nil
 }
@@ -247,46 +254,22 @@ func (s *Server) prepare(ctx context.Context) error {
 	return s.core.ensureToken(ctx, s.config.Data, s.log)
 }
 
-// lockFolder keeps a second server away from the folder. It uses flock and not the
-// existence of a file, because the kernel releases it when the process ends, however it
-// ends. The process id in the file is only for the error message.
-func lockFolder(dir string) (*os.File, error) {
-	path := filepath.Join(dir, "lock")
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fault.Wrap(err, fault.StoreReadOnly,
-			"Cannot write to the data folder %s. Give this user the right to, or choose another with --data.", dir)
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		holder, _ := os.ReadFile(path)
-		_ = f.Close()
-		return nil, fault.Wrap(err, fault.Conflict,
-			"Another Signalbox (process %s) uses the data folder %s. Stop it, or choose another folder with --data.",
-			strings.TrimSpace(string(holder)), dir)
-	}
-	if err := f.Truncate(0); err == nil {
-		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
-	}
-	return f, nil
-}
-
 // LockFolder locks the folder for a command that must not run beside a server, such as a
 // rebuild. It fails at once if the folder is locked.
 func LockFolder(dir string) (release func(), err error) {
-	f, err := lockFolder(dir)
+	f, err := file.Lock(dir)
 	if err != nil {
 		return nil, err
 	}
 	return func() { _ = f.Close() }, nil
 }
 
-// listen opens the listener, with TLS if it is configured. The errors that people meet
-// most get a sentence of their own.
+// listen opens the listener. The errors that people meet most get a sentence of their own.
 func listen(ctx context.Context, c *Config) (net.Listener, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", c.Listen)
 	if err == nil {
-		return wrapTLS(l, c)
+		return l, nil
 	}
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):

@@ -13,6 +13,7 @@ import (
 
 	"signalbox/internal/mail/directory"
 	"signalbox/internal/mail/federation"
+	"signalbox/internal/reload"
 	"signalbox/internal/roster"
 	"signalbox/internal/wire"
 )
@@ -403,6 +404,9 @@ type SettingValue struct {
 	Value   string `json:"value"`
 	Source  string `json:"source"`
 	Meaning string `json:"meaning"`
+	// TakesEffect says when a change does: restart, confirmed (with a reload, once an operator has confirmed the file),
+	// or at_once (with every reload).
+	TakesEffect reload.When `json:"takes_effect"`
 }
 
 // SettingList is every setting, in the order of Settings.
@@ -413,7 +417,7 @@ type SettingList struct {
 // InForce lists every setting with its value and source: what `config show` and /ops/settings print.
 func (c *Config) InForce() (all SettingList) {
 	for _, s := range Settings {
-		all.Settings = append(all.Settings, SettingValue{s.Key, s.get(c), c.Sources[s.Key], s.Meaning})
+		all.Settings = append(all.Settings, SettingValue{s.Key, s.get(c), c.Sources[s.Key], s.Meaning, s.Reload()})
 	}
 	return all
 }

@@ -252,6 +252,7 @@ func TestWorkspacesAreWalls(t *testing.T) {
 			{"PUT /ops/hooks", "PUT /ops/hooks", `{"tool":"codex","file":"/x","command":"y","seconds":1,"host":"z"}`, 403, 0},
 			{"DELETE /ops/hooks", "DELETE /ops/hooks?file=/x&host=z", "", 403, 0},
 			{"PUT /ops/config", "PUT /ops/config", `{"sha256":"00"}`, 403, 0},
+			{"POST /ops/config/reload", "POST /ops/config/reload", `{"sha256":"00"}`, 403, 0},
 			{"POST /ops/alarms/{id}/close", "POST /ops/alarms/alarm_x/close", `{}`, 404, 0},
 			{"GET /ops/notify", "GET /ops/notify", "", 403, 0},
 			{"GET /ops/notify/secret", "GET /ops/notify/secret", "", 403, 0},

@@ -25,6 +25,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"signalbox/internal/fault"
 )
@@ -36,6 +37,7 @@ type DB struct {
 	backend
 	inserts  inserts
 	prepared sync.Map // texts of queries to their *sql.Stmt, which end with Read
+	trouble  atomic.Pointer[error]
 }
 
 // backend is what SQLite and PostgreSQL do differently.
@@ -157,6 +159,27 @@ func (db *DB) Listen(ctx context.Context, wake func()) error { return db.listen(
 // process, so that this should never happen; on PostgreSQL it is how nodes work, and never reported.
 func (db *DB) Foreign(ctx context.Context) (bool, error) { return db.foreign(ctx) }
 
+// Trouble is the reason why the last write failed, if the next one will probably fail too: the disk is full or
+// read-only, or the database is away. It is nil after a write that was committed.
+func (db *DB) Trouble() error {
+	if p := db.trouble.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// note remembers for Trouble how a write ended.
+func (db *DB) note(err error) {
+	if err == nil {
+		db.trouble.Store(nil)
+		return
+	}
+	if err = Explain(err); fault.Is(err, fault.StoreFull) || fault.Is(err, fault.StoreReadOnly) ||
+		fault.Is(err, fault.StoreUnavailable) {
+		db.trouble.Store(&err)
+	}
+}
+
 // Snapshot starts a read-only transaction in which all reads see one moment.
 func (db *DB) Snapshot(ctx context.Context) (*sql.Tx, error) { return db.snapshot(ctx) }
 
@@ -194,6 +217,7 @@ type Tx struct {
 	over  bool // committed or rolled back
 
 	inserts *inserts
+	db      *DB
 }
 
 // Begin starts a transaction that holds a lock on the only row of the table named
@@ -202,9 +226,10 @@ type Tx struct {
 func (db *DB) Begin(ctx context.Context, lock string) (*Tx, error) {
 	txn, err := db.begin(ctx, lock)
 	if err != nil {
+		db.note(err)
 		return nil, err
 	}
-	return &Tx{ctx: ctx, txn: txn, inserts: &db.inserts}, nil
+	return &Tx{ctx: ctx, txn: txn, inserts: &db.inserts, db: db}, nil
 }
 
 // Exec queues a write. If it fails, the next Query or Commit says so.
@@ -236,6 +261,7 @@ func (tx *Tx) Query(query string, args ...any) (Rows, error) {
 	rows, err := tx.txn.query(tx.ctx, tx.queue, statement{query, args})
 	tx.clear()
 	if err != nil {
+		tx.db.note(err)
 		tx.lose(err)
 		return nil, err
 	}
@@ -294,7 +320,9 @@ func (tx *Tx) Commit(notify bool) (unknown bool, err error) {
 		return false, err
 	}
 	tx.end()
-	return tx.txn.commit(tx.ctx, tx.inserts.gather(tx.queue), notify)
+	unknown, err = tx.txn.commit(tx.ctx, tx.inserts.gather(tx.queue), notify)
+	tx.db.note(err)
+	return unknown, err
 }
 
 // Rollback undoes everything, unless the transaction is over already.

@@ -44,6 +44,7 @@ Type=exec
 User=%[1]s
 Group=%[1]s
 ExecStart=%[2]s up --data %[3]s --listen %[4]s
+ExecReload=%[2]s config reload --data %[3]s
 Restart=on-failure
 TimeoutStopSec=30
 UMask=0077

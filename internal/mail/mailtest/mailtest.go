@@ -100,7 +100,7 @@ func start(
 		Core: func(c *protocol.Core) { // a key for each domain, so that two providers differ
 			c.Key, c.BaseURL = []byte(strings.Repeat(o.Domains.Own[:1], 32)), "http://"+web.Listener.Addr().String()
 		},
-		Roster: func(r *roster.Options) { r.Provider, r.PerAgent = o.Domains.Own, perAgent },
+		Roster: func(r *roster.Options) { r.Provider, r.PerAgent = o.Domains.Own, func() *int64 { return perAgent } },
 		Outbox: func(d *deliver.Options) {
 			// Failed calls are repeated within milliseconds.
 			d.Timeout, d.Lease, d.Pauses = 10*time.Second, 20*time.Second, []time.Duration{time.Millisecond}
@@ -132,7 +132,7 @@ func StartBehind[S protocol.Service](t testing.TB, address string, of func(*mail
 	none := int64(0)
 	n := protocoltest.New(t, address, protocoltest.On{
 		Protocol: mail.Protocol(),
-		Roster:   func(r *roster.Options) { r.PerAgent = &none },
+		Roster:   func(r *roster.Options) { r.PerAgent = func() *int64 { return &none } },
 	})
 	m := mail.New(n.Core, mail.Options{Domains: amp.Domains{Own: "signalbox.local"}, Registration: directory.Open, Keep: -1})
 	n.Start(of(m))

@@ -117,6 +117,15 @@ func exited(pid int) bool {
 	return err != nil || strings.Contains(string(stat), ") Z ")
 }
 
+// AskForPasswords has the server ask everybody for a password from now on. Users have to have one by then.
+func (c *Cluster) AskForPasswords(t testing.TB) {
+	t.Helper()
+	testbed.Write(t, filepath.Join(c.data(), "pg_hba.conf"), "host all all 127.0.0.1/32 scram-sha-256\n")
+	if out, err := c.command("pg_ctl", "-D", c.data(), "reload").CombinedOutput(); err != nil {
+		t.Fatalf("pg_ctl reload: %v\n%s", err, out)
+	}
+}
+
 // Kill ends the server and all its processes with SIGKILL, as a power cut would.
 func (c *Cluster) Kill() {
 	if c.server == nil || c.server.Process == nil {
