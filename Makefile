@@ -1,12 +1,12 @@
 # `make help` lists what there is. Every target does its own set-up.
 .DEFAULT_GOAL := help
-.PHONY: help up build test race bench soak lint man screenshots
+.PHONY: help up build test race bench soak lint man screenshots image release licences
 
 # BIN is where the program goes. Tests that start the program build it with make too.
 BIN = bin/signalbox
 # Tests are compiled with the program's flags, so that both share what the compiler made.
 FLAGS = -trimpath -ldflags=-s
-up build test bench man screenshots: export CGO_ENABLED = 0
+up build test bench man screenshots image release licences: export CGO_ENABLED = 0
 race: export CGO_ENABLED = 1
 
 help: ## List the targets
@@ -37,6 +37,16 @@ soak: ## Try what takes minutes: a thousand sequences of keys in the inbox
 
 lint: ## Run golangci-lint; its first run builds it, which takes minutes
 	@go tool -modfile=tools/go.mod golangci-lint run ./...
+
+image: ## Write an OCI image for amd64 and arm64 into dist/, without a daemon
+	@go run $(FLAGS) ./scripts/release image dist
+
+release: ## Write programs, the image, lists of their parts, licences and checksums into dist/
+	@rm -rf dist
+	@go run $(FLAGS) ./scripts/release all dist
+
+licences: ## List the licences of all that is in the program; fails on one that is not allowed
+	@go run $(FLAGS) ./scripts/release licences
 
 man: ## Write the man pages into man/
 	@go run $(FLAGS) ./internal/cli/man man
