@@ -125,6 +125,15 @@ func TestTheServiceHasAUserOfItsOwn(t *testing.T) {
 		t.Errorf("the journal has a sign-in code:\n%s", log)
 	}
 
+	// `systemctl reload` is this line, as the same user.
+	line = regexp.MustCompile(`(?m)^ExecReload=(.*)$`).FindStringSubmatch(unit)[1]
+	line = strings.NewReplacer("/usr/local/bin/signalbox", program, "/var/lib/signalbox", data).Replace(line)
+	words = strings.Fields(line)
+	text, err := as(serviceUser, nil, words[0], words[1:]...).CombinedOutput()
+	if err != nil || !strings.Contains(string(text), "Nothing has changed") {
+		t.Errorf("reload: %v %s", err, text)
+	}
+
 	for user, groups := range map[uint32][]uint32{personUser: {serviceUser}, strangerUser: nil} {
 		for _, file := range []string{"operator.token", "signalbox.db", "ledger.key", "webhook.key", "server.url", "lock"} {
 			if out, err := as(user, groups, "cat", filepath.Join(data, file)).CombinedOutput(); err == nil ||
