@@ -58,6 +58,8 @@ type Config struct {
 	MovableClock  bool     // an admin may set the clock forward, for conformance tests
 	LogLevel      string
 	LogFormat     string
+	AccessLog     string // off, stderr or a file
+	AccessForm    string
 	Notify        Notify
 	Runs          Runs
 	OIDC          web.OIDC

@@ -38,6 +38,7 @@ import (
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/secret"
+	"signalbox/internal/server/vigil"
 	"signalbox/internal/store"
 	"signalbox/internal/web"
 	"signalbox/internal/wire"
@@ -91,6 +92,7 @@ type core struct {
 	services
 
 	edge     *edge
+	vigil    vigil.Vigil
 	clock    *serverClock
 	passkeys *passkey.Keys
 	notifier *notify.Notifier
@@ -237,7 +239,7 @@ func keyFile(c *Config, name string) ([]byte, error) {
 func (c *core) run(ctx context.Context) error {
 	running := []func(context.Context) error{
 		c.Roster.Run, c.Prices.Run, c.Handoffs.Run, c.Refusals.Run, c.Book.Run, c.timers.Run, c.Outbox.Run, c.notifier.Run,
-		c.Behalf.Run, c.counters.Run, c.web.Run, c.taskMail.run, c.Kin.Run,
+		c.Behalf.Run, c.counters.Run, c.web.Run, c.taskMail.run, c.Kin.Run, c.vigil.Run,
 	}
 	for _, s := range c.opened {
 		running = append(running, s.Run)

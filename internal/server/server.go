@@ -21,6 +21,7 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/mcp"
 	"signalbox/internal/protocol"
+	"signalbox/internal/server/access"
 	"signalbox/internal/wire"
 )
 
@@ -44,6 +45,7 @@ type Server struct {
 	config   *Config
 	edge     *edge
 	log      *slog.Logger
+	access   *access.Log
 	core     *core
 	lock     *os.File
 	listener net.Listener
@@ -72,6 +74,10 @@ func New(ctx context.Context, c *Config, log *slog.Logger, more ...protocol.Prot
 	}
 	var err error
 	if s.lock, err = lockFolder(c.Data); err != nil {
+		return nil, err
+	}
+	if s.access, err = access.Open(c.AccessLog, c.AccessForm); err != nil {
+		s.close()
 		return nil, err
 	}
 	// The socket comes before the database: a port in use must change nothing.

@@ -14,6 +14,7 @@ import (
 	"signalbox/internal/mail/directory"
 	"signalbox/internal/mail/federation"
 	"signalbox/internal/roster"
+	"signalbox/internal/server/access"
 	"signalbox/internal/wire"
 )
 
@@ -165,6 +166,11 @@ var Settings = slices.Concat([]Setting{
 	}),
 	choice("log.format", "text", []string{"text", "json"}, "the format of the log", func(c *Config) *string {
 		return &c.LogFormat
+	}),
+	text("log.access", access.Off, "where the access log goes, a line for each request: off, stderr, or a file, which may "+
+		"be rotated", func(c *Config) *string { return &c.AccessLog }),
+	choice("log.access_format", "json", access.Forms, "the format of the access log", func(c *Config) *string {
+		return &c.AccessForm
 	}),
 }, mailSettings(), proxySettings(), runSettings(), notifySettings(), webSettings(), userSettings())
 

@@ -1,0 +1,121 @@
+package server_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"signalbox/internal/testbed"
+)
+
+// accessLine is a line of the access log.
+type accessLine struct {
+	Request, From, Who, Name, Workspace, Method, Route, Path string
+	Status                                                    int
+	Bytes                                                     int64
+	Seconds                                                   float64
+}
+
+// accessLines reads the access log.
+func accessLines(t *testing.T, path string) (all []accessLine) {
+	t.Helper()
+	for line := range strings.Lines(testbed.ReadAny(path)) {
+		var one accessLine
+		if err := json.Unmarshal([]byte(line), &one); err != nil {
+			t.Fatalf("%v: %q", err, line)
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// lineOf waits for the line of a path, and fails the test if there are two.
+func lineOf(t *testing.T, path, of string) (found accessLine) {
+	t.Helper()
+	testbed.Until(t, "the line of "+of, func() bool {
+		n := 0
+		for _, one := range accessLines(t, path) {
+			if one.Path == of {
+				found = one
+				n++
+			}
+		}
+		if n > 1 {
+			t.Fatalf("%s has %d lines", of, n)
+		}
+		return n == 1
+	})
+	return found
+}
+
+func TestEveryRequestHasOneLineInTheAccessLog(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "access.log")
+	b := start(t, "", map[string]string{"log.access": path})
+	key := b.agentKey("tailor", "default")
+	_, _, header := b.do(request{call: "GET /ops/operators?limit=2&token=" + key, token: b.token()})
+	b.do(request{call: "GET /ops/alarms", token: "sbx_op_nobody"})
+	b.do(request{call: "GET /nowhere/" + key})
+	b.do(request{call: "DELETE /ops/status", token: b.token()})
+	b.signal(key, "tailor", "r-1")
+	b.do(request{call: "GET /ui/inbox"})
+
+	one := lineOf(t, path, "/ops/operators")
+	if one.Request != header.Get("X-Request-Id") || one.From != "127.0.0.1" || one.Name != "operator:admin" ||
+		one.Who == "" || one.Method != "GET" || one.Route != "GET /ops/operators" || one.Seconds <= 0 {
+		t.Errorf("%+v", one)
+	}
+	if one = lineOf(t, path, "/ops/alarms"); one.Status != 401 || one.Who != "" || one.Bytes == 0 {
+		t.Errorf("%+v", one)
+	}
+	if one = lineOf(t, path, "/ops/status"); one.Status != 405 {
+		t.Errorf("%+v", one)
+	}
+	if one = lineOf(t, path, "/amp/signal"); one.Name != "agent:tailor" || one.Workspace != "default" {
+		t.Errorf("%+v", one)
+	}
+	if one = lineOf(t, path, "/ui/inbox"); one.Who != "" || !strings.Contains(one.Route, "/ui/") {
+		t.Errorf("%+v", one)
+	}
+	unknown := false
+	for _, one := range accessLines(t, path) {
+		unknown = unknown || strings.HasPrefix(one.Path, "/nowhere/") && one.Status == 404 && one.Route == ""
+	}
+	if !unknown {
+		t.Error("an unknown address has no line")
+	}
+	if text := testbed.ReadAny(path); strings.Contains(text, key) || strings.Contains(text, b.token()) {
+		t.Error("the log has a key")
+	}
+}
+
+func TestAStreamHasItsLineAtItsEndWithItsBytes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "access.log")
+	b := start(t, "", map[string]string{"log.access": path})
+	ctx, end := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, b.url+"/ops/events?after=0", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+b.token())
+	res, err := b.client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	if _, err := bufio.NewReader(res.Body).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range accessLines(t, path) {
+		if one.Path == "/ops/events" {
+			t.Error("the stream has a line before its end")
+		}
+	}
+	end()
+	if one := lineOf(t, path, "/ops/events"); one.Status != 200 || one.Bytes == 0 || one.Name != "operator:admin" {
+		t.Errorf("%+v", one)
+	}
+}
