@@ -60,6 +60,7 @@ type Config struct {
 	LogFormat     string
 	AccessLog     string // off, stderr or a file
 	AccessForm    string
+	Export        Export
 	Notify        Notify
 	Runs          Runs
 	OIDC          web.OIDC

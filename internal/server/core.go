@@ -39,6 +39,7 @@ import (
 	"signalbox/internal/rulebook"
 	"signalbox/internal/secret"
 	"signalbox/internal/server/vigil"
+	"signalbox/internal/sink"
 	"signalbox/internal/store"
 	"signalbox/internal/web"
 	"signalbox/internal/wire"
@@ -100,6 +101,7 @@ type core struct {
 	taskMail *taskMail
 	timers   *clock.Timers
 	counters *counter.Counters
+	sinks    *sink.Sinks
 	web      *web.Web
 }
 
@@ -205,6 +207,9 @@ func (c *core) open(ctx context.Context, config *Config, more []protocol.Protoco
 		DB: c.DB, Ledger: c.Ledger, Roster: c.Roster, Gates: c.Gates, Now: c.Now, Log: c.Log, Readers: list.Counters(),
 		Decisions: list.Readers(),
 	})
+	if c.sinks, err = sink.New(config.Export.options(c)); err != nil {
+		return err
+	}
 	return c.openWeb(config, list)
 }
 
@@ -239,7 +244,7 @@ func keyFile(c *Config, name string) ([]byte, error) {
 func (c *core) run(ctx context.Context) error {
 	running := []func(context.Context) error{
 		c.Roster.Run, c.Prices.Run, c.Handoffs.Run, c.Refusals.Run, c.Book.Run, c.timers.Run, c.Outbox.Run, c.notifier.Run,
-		c.Behalf.Run, c.counters.Run, c.web.Run, c.taskMail.run, c.Kin.Run, c.vigil.Run,
+		c.Behalf.Run, c.counters.Run, c.web.Run, c.taskMail.run, c.Kin.Run, c.vigil.Run, c.sinks.Run,
 	}
 	for _, s := range c.opened {
 		running = append(running, s.Run)

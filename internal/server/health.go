@@ -12,6 +12,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/roster"
 	"signalbox/internal/run"
+	"signalbox/internal/sink"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
@@ -57,6 +58,8 @@ type Status struct {
 	Alarms []alarm.Alarm `json:"alarms"`
 	// Now is what there is at this moment, of all that the caller may see.
 	Now Now `json:"now"`
+	// Exports are how far each sink of entries has come, for callers who are not confined to a workspace.
+	Exports []sink.State `json:"exports,omitempty"`
 	// Forwarder is a reverse proxy in front of the server that its configuration does not name.
 	Forwarder *Forwarder `json:"forwarder,omitempty"`
 }
@@ -146,6 +149,9 @@ func (s *Server) status(ctx context.Context) Status {
 	}
 	if now, err := s.now(ctx); err == nil {
 		out.Now = now
+	}
+	if wire.Scope(ctx) == "" {
+		out.Exports, _ = s.core.sinks.States(ctx)
 	}
 	if head, err := s.core.Ledger.Head(ctx); err == nil {
 		out.Entries = head

@@ -79,7 +79,7 @@ func serveDocument(document []byte, media string) wire.Handler {
 // serve wraps the handler of a route in what all calls have in common: authentication, known parameters, deadlines,
 // the error form and metrics. Handlers return errors and never write one themselves.
 func (s *Server) serve(route *wire.Route) http.Handler {
-	count, name := s.metrics.of(route), route.Method+" "+route.Path
+	count, name := s.metrics.Of(route), route.Method+" "+route.Path
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
 		// The listener's read timeout is for what is sent to us. A call without a

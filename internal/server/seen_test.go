@@ -4,11 +4,15 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"signalbox/internal/server"
+	"signalbox/internal/sink"
 	"signalbox/internal/testbed"
 )
 
@@ -117,5 +121,88 @@ func TestAStreamHasItsLineAtItsEndWithItsBytes(t *testing.T) {
 	end()
 	if one := lineOf(t, path, "/ops/events"); one.Status != 200 || one.Bytes == 0 || one.Name != "operator:admin" {
 		t.Errorf("%+v", one)
+	}
+}
+
+func TestWhatWaitsAndWhatWasDecidedIsInTheMetrics(t *testing.T) {
+	eachBox(t, func(t *testing.T, b *box) {
+		b.ops(201, "POST /ops/workspaces", `{"name":"other"}`, nil)
+		key := b.agentKey("tailor", "default")
+		for i := range 3 {
+			b.signal(key, "tailor", fmt.Sprint("r-", i))
+		}
+		b.signal(b.agentKey("scout", "other"), "scout", "r-1")
+		b.counted()
+		var otto struct{ Token string }
+		b.ops(201, "POST /ops/operators", `{"name":"otto","workspace":"other","role":"viewer"}`, &otto)
+		_, admin, _ := b.do(request{call: "GET /metrics", token: b.token()})
+		_, own, _ := b.do(request{call: "GET /metrics", token: otto.Token})
+		_, stranger, _ := b.do(request{call: "GET /metrics"})
+		for _, line := range []string{
+			`signalbox_gates_waiting_by_protocol{protocol="amp",workspace="default"} 3`,
+			`signalbox_gates_waiting_by_protocol{protocol="amp",workspace="other"} 1`,
+			`signalbox_gates_oldest_waiting_seconds{workspace="default"} `, `signalbox_mail_queue 0`,
+			`signalbox_gates_waiting_by_risk{risk="`,
+		} {
+			if !strings.Contains(admin, line) {
+				t.Errorf("/metrics lacks %q", line)
+			}
+		}
+		decided := 0
+		for line := range strings.Lines(admin) {
+			if strings.HasPrefix(line, "signalbox_decisions_total{protocol=\"amp\"") {
+				decided++
+			}
+		}
+		if decided < 2 {
+			t.Errorf("decisions of two workspaces have %d series:\n%s", decided, admin)
+		}
+		if strings.Contains(own, `workspace="default"`) || strings.Contains(own, "mail_queue") ||
+			!strings.Contains(own, `signalbox_gates_waiting_by_protocol{protocol="amp",workspace="other"} 1`) {
+			t.Errorf("otto sees:\n%s", own)
+		}
+		if strings.Contains(stranger, "decisions_total") || strings.Contains(stranger, "gates_") {
+			t.Errorf("a stranger sees:\n%s", stranger)
+		}
+	})
+}
+
+func TestTheStatusSaysHowFarASinkHasCome(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "entries.jsonl")
+	b := start(t, "", map[string]string{
+		"export.file": path, "export.http": "http://" + testbed.FreeAddress(t) + "/?key=hidden",
+	})
+	b.agentKey("tailor", "default")
+	head := b.head()
+	var s server.Status
+	testbed.Until(t, "the file to have all, and the collector nothing", func() bool {
+		b.ops(200, "GET /ops/status", "", &s)
+		at := func(name string) sink.State {
+			i := slices.IndexFunc(s.Exports, func(one sink.State) bool { return one.Name == name })
+			if i < 0 {
+				t.Fatalf("%+v", s.Exports)
+			}
+			return s.Exports[i]
+		}
+		return at("file").Seq >= head && at("http").Seq == 0 && at("http").Problem != ""
+	})
+	if text := fmt.Sprint(s.Exports); strings.Contains(text, "hidden") {
+		t.Error(text)
+	}
+	_, text, _ := b.do(request{call: "GET /ops/settings", token: b.token()})
+	if strings.Contains(text, "hidden") {
+		t.Error("the settings show the key of the collector")
+	}
+	_, metrics, _ := b.do(request{call: "GET /metrics", token: b.token()})
+	for _, line := range []string{`signalbox_export_lag_entries{sink="file"} `, `signalbox_export_failing{sink="http"} 1`} {
+		if !strings.Contains(metrics, line) {
+			t.Errorf("/metrics lacks %q", line)
+		}
+	}
+	var otto struct{ Token string }
+	b.ops(201, "POST /ops/workspaces", `{"name":"other"}`, nil)
+	b.ops(201, "POST /ops/operators", `{"name":"otto","workspace":"other","role":"viewer"}`, &otto)
+	if _, text, _ := b.do(request{call: "GET /ops/status", token: otto.Token}); strings.Contains(text, "exports") {
+		t.Errorf("an operator of one workspace sees %s", text)
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"signalbox/internal/mcp"
 	"signalbox/internal/protocol"
 	"signalbox/internal/server/access"
+	"signalbox/internal/server/measure"
 	"signalbox/internal/wire"
 )
 
@@ -55,7 +56,7 @@ type Server struct {
 	ownsLocalhost bool
 	socket        net.Listener // of AHP
 	started       time.Time
-	metrics       *metrics
+	metrics       *measure.Metrics
 	tools         *mcp.Handler
 	stopping      context.Context //nolint:containedctx // the server's life and no call's: it ends when a stop was asked for
 	stop          context.CancelFunc
@@ -97,7 +98,10 @@ func New(ctx context.Context, c *Config, log *slog.Logger, more ...protocol.Prot
 		s.close()
 		return nil, err
 	}
-	s.metrics = newMetrics(s.core)
+	s.metrics = measure.New(measure.Sources{
+		DB: s.core.DB, Counters: s.core.counters, Gates: s.core.Gates, Outbox: s.core.Outbox, Made: &s.core.Book.Made,
+		Sinks: s.core.sinks, Ledger: s.core.Ledger, Harness: s.core.harness, Access: s.access, Now: s.core.Now,
+	})
 	return s, nil
 }
 

@@ -172,7 +172,7 @@ var Settings = slices.Concat([]Setting{
 	choice("log.access_format", "json", access.Forms, "the format of the access log", func(c *Config) *string {
 		return &c.AccessForm
 	}),
-}, mailSettings(), proxySettings(), runSettings(), notifySettings(), webSettings(), userSettings())
+}, exportSettings(), mailSettings(), proxySettings(), runSettings(), notifySettings(), webSettings(), userSettings())
 
 // text is a setting without a check. absent is its default.
 func text(key, absent, meaning string, field func(*Config) *string) Setting {
