@@ -37,8 +37,8 @@ func (o *Outbox) Backlogs(ctx context.Context, senders ...string) (map[string]Ba
 	return all, err
 }
 
-// Undelivered is how many deliveries of a kind of senders are in a state: pending, failing, which have been tried in vain, or
-// dead, which were given up.
+// Undelivered is how many deliveries of a kind of senders are in a state: pending, failing, which have been tried in
+// vain, or dead, which were given up.
 type Undelivered struct {
 	Workspace, Sender, State string
 	Deliveries               int64

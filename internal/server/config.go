@@ -61,6 +61,8 @@ type Config struct {
 	AccessLog     string // off, stderr or a file
 	AccessForm    string
 	Export        Export
+	OTLP          string // a collector of OpenTelemetry
+	OTLPHeaders   wire.Secret
 	Notify        Notify
 	Runs          Runs
 	OIDC          web.OIDC

@@ -31,8 +31,8 @@ func exportSettings() []Setting {
 			get: func(c *Config) string { return strconv.FormatInt(c.Export.FileBytes>>20, 10) },
 		},
 		{
-			Key: "export.syslog", Meaning: "a receiver of syslog that entries are sent to, such as tls://logs.example.com:6514; " +
-				"also tcp://, unix:// and udp://, which loses entries; none when empty",
+			Key: "export.syslog", Meaning: "a receiver of syslog that entries are sent to, such as " +
+				"tls://logs.example.com:6514; also tcp://, unix:// and udp://, which loses entries; none when empty",
 			set: func(c *Config, v string) (err error) {
 				if c.Export.Syslog = nil; v != "" {
 					c.Export.Syslog, err = sink.ParseSyslog(v)
@@ -47,7 +47,8 @@ func exportSettings() []Setting {
 			},
 		},
 		{
-			Key: "export.http", Meaning: "a collector that entries are POSTed to as lines of JSON; none when empty", Secret: true,
+			Key: "export.http", Secret: true,
+			Meaning: "a collector that entries are POSTed to as lines of JSON; none when empty",
 			set: func(c *Config, v string) error {
 				if c.Export.HTTP = wire.NewSecret(v); v == "" {
 					return nil
@@ -58,8 +59,8 @@ func exportSettings() []Setting {
 		},
 		secretSetting("export.http_token", "the bearer token for the collector",
 			func(c *Config) *wire.Secret { return &c.Export.Token }),
-		text("export.roots", "", "a file of certificates in PEM form that receivers and collectors may have, instead of those "+
-			"of the system", func(c *Config) *string { return &c.Export.Roots }),
+		text("export.roots", "", "a file of certificates in PEM form that receivers and collectors may have, instead of "+
+			"those of the system", func(c *Config) *string { return &c.Export.Roots }),
 		flag("export.bodies", "true sends entries with their bodies, which hold what agents and people wrote",
 			func(c *Config) *bool { return &c.Export.Bodies }),
 	}
@@ -79,6 +80,6 @@ func setFileSize(c *Config, v string) error {
 func (e *Export) options(c *core) sink.Options {
 	return sink.Options{
 		Ledger: c.Ledger, Now: c.Now, Log: c.Log, File: e.File, FileBytes: e.FileBytes, Syslog: e.Syslog, HTTP: e.HTTP,
-		Token: e.Token, Roots: e.Roots, Bodies: e.Bodies,
+		Token: e.Token, Roots: e.Roots, Bodies: e.Bodies, Followers: c.followers(),
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"signalbox/internal/server"
@@ -19,9 +20,9 @@ import (
 // accessLine is a line of the access log.
 type accessLine struct {
 	Request, From, Who, Name, Workspace, Method, Route, Path string
-	Status                                                    int
-	Bytes                                                     int64
-	Seconds                                                   float64
+	Status                                                   int
+	Bytes                                                    int64
+	Seconds                                                  float64
 }
 
 // accessLines reads the access log.
@@ -194,7 +195,9 @@ func TestTheStatusSaysHowFarASinkHasCome(t *testing.T) {
 		t.Error("the settings show the key of the collector")
 	}
 	_, metrics, _ := b.do(request{call: "GET /metrics", token: b.token()})
-	for _, line := range []string{`signalbox_export_lag_entries{sink="file"} `, `signalbox_export_failing{sink="http"} 1`} {
+	for _, line := range []string{
+		`signalbox_export_lag_entries{sink="file"} `, `signalbox_export_failing{sink="http"} 1`,
+	} {
 		if !strings.Contains(metrics, line) {
 			t.Errorf("/metrics lacks %q", line)
 		}
@@ -204,5 +207,37 @@ func TestTheStatusSaysHowFarASinkHasCome(t *testing.T) {
 	b.ops(201, "POST /ops/operators", `{"name":"otto","workspace":"other","role":"viewer"}`, &otto)
 	if _, text, _ := b.do(request{call: "GET /ops/status", token: otto.Token}); strings.Contains(text, "exports") {
 		t.Errorf("an operator of one workspace sees %s", text)
+	}
+}
+
+func TestTheServerSendsTracesAndMetricsWhereItIsTold(t *testing.T) {
+	var mu sync.Mutex
+	called := map[string]string{}
+	to := testbed.ServeHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		called[r.URL.Path] = r.Header.Get("X-Collector")
+		w.Header().Set("Content-Type", "application/x-protobuf")
+	}))
+	b := start(t, "", map[string]string{"telemetry.otlp": to, "telemetry.headers": "X-Collector=hidden"})
+	got := func(path string) bool { mu.Lock(); defer mu.Unlock(); return called[path] == "hidden" }
+	key := b.agentKey("tailor", "default")
+	n := 0
+	testbed.Until(t, "a call with spans", func() bool {
+		n++
+		b.signal(key, "tailor", fmt.Sprint("r-", n))
+		return got("/v1/traces")
+	})
+	var s server.Status
+	b.ops(200, "GET /ops/status", "", &s)
+	if len(s.Exports) != 1 || s.Exports[0].Name != "otlp" || s.Exports[0].Problem != "" {
+		t.Errorf("%+v", s.Exports)
+	}
+	if _, text, _ := b.do(request{call: "GET /ops/settings", token: b.token()}); strings.Contains(text, "hidden") {
+		t.Error("the settings show a header of the collector")
+	}
+	b.stop() // metrics are sent a last time
+	if !got("/v1/metrics") {
+		t.Error("no metrics were sent")
 	}
 }

@@ -22,8 +22,8 @@ func CheckCollector(text string) error {
 	return nil
 }
 
-// collector POSTs batches as lines of JSON. The numbers of the first and the last entry are the idempotency key. Only 2xx
-// means that the collector has the batch; whatever else it answers, nothing is passed over.
+// collector POSTs batches as lines of JSON. The numbers of the first and the last entry are the idempotency key. Only
+// 2xx means that the collector has the batch; whatever else it answers, nothing is passed over.
 type collector struct {
 	to, token wire.Secret
 	client    *http.Client

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/url"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -49,7 +51,21 @@ type Options struct {
 	Token     wire.Secret // for HTTP, as a bearer token
 	Roots     string      // a file of certificates that TLS believes, instead of those of the system
 	Bodies    bool        // entries leave with their bodies
+	// Followers take entries in a form of their own, by the name of their sink. They begin with the first entry that is
+	// written after they were first there.
+	Followers map[string]Follower
 }
+
+// Follower is the other side of a sink that has a form of its own. Take returns nil when the other side has the
+// entries; else it is called with them again.
+type Follower interface {
+	Take(ctx context.Context, entries []ledger.Entry) error
+}
+
+// following is a follower as a target.
+type following struct{ Follower }
+
+func (f following) send(ctx context.Context, b batch) error { return f.Take(ctx, b.entries) }
 
 // State is how far a sink has come.
 type State struct {
@@ -126,7 +142,8 @@ func New(o Options) (*Sinks, error) {
 		}
 		if err != nil {
 			return nil, fault.Wrap(err, fault.InvalidConfig,
-				"Cannot read the certificates in %s. Give a file in PEM form that this user may read.", o.Roots).About("export.roots")
+				"Cannot read the certificates in %s. Give a file in PEM form that this user may read.", o.Roots).
+				About("export.roots")
 		}
 	}
 	add := func(name string, t target, lossy bool) {
@@ -141,6 +158,9 @@ func New(o Options) (*Sinks, error) {
 	if o.HTTP.Reveal() != "" {
 		add("http", newCollector(o.HTTP, o.Token, roots), false)
 	}
+	for _, name := range slices.Sorted(maps.Keys(o.Followers)) {
+		add(name, following{o.Followers[name]}, false)
+	}
 	return s, nil
 }
 
@@ -152,11 +172,29 @@ func (s *Sinks) Run(ctx context.Context) error {
 	var g errgroup.Group
 	for _, one := range s.all {
 		g.Go(func() error {
+			if _, follows := one.target.(following); follows {
+				s.beginNow(ctx, one.name)
+			}
 			return s.ledger.Consume(ctx, cursorOf(one.name), func(string) bool { return true },
 				func(ctx context.Context, entries []ledger.Entry) error { return s.pass(ctx, one, entries) })
 		})
 	}
 	return g.Wait()
+}
+
+// beginNow lets a sink that was never there begin with the entries that follow.
+func (s *Sinks) beginNow(ctx context.Context, name string) {
+	for ctx.Err() == nil {
+		head, err := s.ledger.Head(ctx)
+		if err == nil {
+			err = s.ledger.BeginAt(ctx, cursorOf(name), head)
+		}
+		if err == nil {
+			return
+		}
+		s.log.Warn("cannot begin to send entries; retrying", "sink", name, "error", err.Error())
+		ledger.Pause(ctx, nil, firstPause)
+	}
 }
 
 // States say how far each sink has come, whichever node sends.

@@ -55,8 +55,10 @@ func begin(t *testing.T, address string, o sink.Options, change ...func(*ledger.
 func (b *bench) happen(n int) {
 	b.T.Helper()
 	for i := range n {
-		b.Append(ledger.Event{Kind: "thing.happened", Actor: "agent:tailor", Subject: fmt.Sprint("t", i), Workspace: "default",
-			Body: []byte("{\n \"i\": " + strconv.Itoa(i) + "}")})
+		b.Append(ledger.Event{
+			Kind: "thing.happened", Actor: "agent:tailor", Subject: fmt.Sprint("t", i), Workspace: "default",
+			Body: []byte("{\n \"i\": " + strconv.Itoa(i) + "}"),
+		})
 	}
 }
 
@@ -404,13 +406,16 @@ func TestAddressesOfReceivers(t *testing.T) {
 	for text, want := range map[string]string{
 		"tcp://logs.example.com": "tcp://logs.example.com:601", "tls://logs.example.com": "tls://logs.example.com:6514",
 		"udp://[::1]:5514": "udp://[::1]:5514", "unix:///run/log.sock": "unix:///run/log.sock",
-		"logs.example.com:601": "", "http://x": "", "tcp://": "", "unix://run/log": "", "tcp://a:1/path": "", "tcp://u:p@a:1": "",
+		"logs.example.com:601": "", "http://x": "", "tcp://": "", "unix://run/log": "", "tcp://a:1/path": "",
+		"tcp://u:p@a:1": "",
 	} {
 		if u, err := sink.ParseSyslog(text); (err != nil) != (want == "") || err == nil && u.String() != want {
 			t.Errorf("%s: %v %v", text, u, err)
 		}
 	}
-	for text, ok := range map[string]bool{"https://a.example/x?k=1": true, "http://127.0.0.1:1": true, "ftp://a": false, "a": false} {
+	for text, ok := range map[string]bool{
+		"https://a.example/x?k=1": true, "http://127.0.0.1:1": true, "ftp://a": false, "a": false,
+	} {
 		if err := sink.CheckCollector(text); (err == nil) != ok {
 			t.Errorf("%s: %v", text, err)
 		}

@@ -26,7 +26,8 @@ func ParseSyslog(text string) (*url.URL, error) {
 	if err == nil && u.Scheme == "unix" && u.Host == "" && strings.HasPrefix(u.Path, "/") {
 		return u, nil
 	}
-	if err != nil || syslogPorts[u.Scheme] == "" || u.Hostname() == "" || u.Path != "" || u.User != nil || u.RawQuery != "" {
+	if err != nil || syslogPorts[u.Scheme] == "" || u.Hostname() == "" || u.Path != "" || u.User != nil ||
+		u.RawQuery != "" {
 		return nil, errors.New("should be such as tcp://logs.example.com:601, tls://logs.example.com:6514, " +
 			"unix:///run/log.sock, or udp://logs.example.com:514, which loses entries")
 	}
@@ -36,8 +37,8 @@ func ParseSyslog(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// syslog sends entries as messages of RFC 5424, with octet counting (RFC 6587). The protocol acknowledges nothing, so each
-// batch has a connection of its own: we close our side, and the batch has arrived when the receiver, having read to the
+// syslog sends entries as messages of RFC 5424, with octet counting (RFC 6587). The protocol acknowledges nothing, so
+// each batch has a connection of its own: we close our side, and the batch has arrived when the receiver, having read to the
 // end, closes its own.
 type syslog struct {
 	to   *url.URL

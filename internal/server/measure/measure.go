@@ -2,8 +2,7 @@
 // decided and what is behind. They come from counts of tables and from counters, never from lists, so that they are
 // exact however much there is.
 //
-// It owns the names of these metrics, which dashboards and alerts use, and bounds how many series there can be: no label
-// is a text that an agent chooses. It must not change anything. Who may see which workspace is what the context says.
+// It owns the names of these metrics, which dashboards and alerts use, and bounds how many series there can be. It must not change anything. Who may see which workspace is what the context says.
 package measure
 
 import (
@@ -97,7 +96,8 @@ func (s Sources) Read(ctx context.Context) (*Numbers, error) {
 	return n, nil
 }
 
-// readGates reads what waits for people. What waits by protocol is what was opened and has not ended, as it was counted.
+// readGates reads what waits for people. What waits by protocol is what was opened and has not ended, as it was
+// counted.
 func (s Sources) readGates(ctx context.Context, n *Numbers) error {
 	for _, one := range n.ever.Protocols {
 		g := one.Counts.Gates

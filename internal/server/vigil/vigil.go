@@ -44,7 +44,9 @@ type group struct {
 
 // Watch is a context that ends with ctx, and when lost reports that the credential no longer opens what it has opened.
 // lost is that of the first stream of a credential, so it must not need the stream's own context. end has to be called.
-func (v *Vigil) Watch(ctx context.Context, c Credential, lost func(context.Context) bool) (_ context.Context, end func()) {
+func (v *Vigil) Watch(ctx context.Context, c Credential, lost func(context.Context) bool) (_ context.Context,
+	end func(),
+) {
 	ctx, cancel := context.WithCancel(ctx)
 	v.mu.Lock()
 	defer v.mu.Unlock()
