@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"signalbox/internal/testbed"
 )
@@ -37,6 +38,63 @@ func BenchmarkIdleSessions(b *testing.B) {
 		}
 		p.stop()
 	}
+}
+
+// BenchmarkIdleWatchers has 5,000 follow the ledger while nothing happens, and looks at the processor time of the
+// server alone, over 20 seconds.
+func BenchmarkIdleWatchers(b *testing.B) {
+	const many, during = 5000, 20 * time.Second
+	for b.Loop() {
+		p := up(b, b.TempDir())
+		var open []net.Conn
+		for range many {
+			open = append(open, watch(b, p))
+		}
+		time.Sleep(5 * time.Second) // what opening them has left to do
+		began, used := time.Now(), p.processorTime()
+		time.Sleep(during)
+		b.ReportMetric((p.processorTime()-used).Seconds()/time.Since(began).Seconds(), "cores")
+		b.ReportMetric(p.memory(), "MB")
+		for _, conn := range open {
+			_ = conn.Close()
+		}
+		p.stop()
+	}
+}
+
+// watch opens a stream of the ledger by hand, and reads its header.
+func watch(tb testing.TB, p *process) net.Conn {
+	tb.Helper()
+	host := strings.TrimPrefix(p.url, "http://")
+	conn, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", host)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if _, err = fmt.Fprintf(conn, "GET /ops/events HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n\r\n", host,
+		p.token()); err != nil {
+		tb.Fatal(err)
+	}
+	line, err := bufio.NewReaderSize(conn, 1024).ReadString('\n')
+	if err != nil || !strings.Contains(line, "200") {
+		tb.Fatal(line, err)
+	}
+	return conn
+}
+
+// processorTime is what the process has used of the processors, of all its threads.
+func (p *process) processorTime() time.Duration {
+	p.t.Helper()
+	text := string(testbed.Read(p.t, fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid)))
+	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:]) // the name may have blanks
+	var ticks time.Duration
+	for _, field := range fields[11:13] { // utime and stime
+		n, err := strconv.Atoi(field)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		ticks += time.Duration(n)
+	}
+	return ticks * time.Second / 100
 }
 
 // upgrade opens a WebSocket by hand, which costs this side next to nothing.

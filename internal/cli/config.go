@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
@@ -144,6 +145,10 @@ func examineAll(ctx context.Context, a *command.App, config *server.Config) (all
 	}
 	if status != nil {
 		all = append(all, examineLinks(ctx, a)...)
+		for _, one := range status.Exports {
+			text, good := one.Text(time.Now())
+			all = append(all, finding{"export", good, one.Name + " " + text})
+		}
 	}
 	return all, status
 }

@@ -60,6 +60,10 @@ func printStatus(w output.Printer, base string, s server.Status) {
 	w.Print("ledger      %s entries, %s under a signed checkpoint%s",
 		output.Thousands(s.Entries), output.Thousands(s.Checkpoint), signs)
 	w.Print("origin      %s", s.Origin)
+	for _, one := range s.Exports {
+		text, _ := one.Text(time.Now())
+		w.Print("export      %s %s", one.Name, text)
+	}
 	w.Print("memory      %d MB", s.Memory>>20)
 	waits := output.GatesWait(int(s.Now.GatesWaiting))
 	if at := s.Now.OldestSince; at != nil {

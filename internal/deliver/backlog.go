@@ -36,3 +36,25 @@ func (o *Outbox) Backlogs(ctx context.Context, senders ...string) (map[string]Ba
 		"status <> 'delivered' AND sender IN ("+store.Marks(1, len(senders))+") GROUP BY target", args...)
 	return all, err
 }
+
+// Undelivered is how many deliveries of a kind of senders are in a state: pending, failing, which have been tried in
+// vain, or dead, which were given up.
+type Undelivered struct {
+	Workspace, Sender, State string
+	Deliveries               int64
+	Oldest                   time.Time // when the oldest was queued
+}
+
+// Undelivered counts what is not delivered in a workspace, or in all for "".
+func (o *Outbox) Undelivered(ctx context.Context, workspace string) ([]Undelivered, error) {
+	var where store.Where
+	where.And("status <> 'delivered' AND attempts >= %s", 0)
+	where.Equal("workspace", workspace)
+	return store.All(o.db.Reading(ctx), func(scan store.Scan) (q Undelivered, err error) {
+		var oldest int64
+		err = scan(&q.Workspace, &q.Sender, &q.State, &q.Deliveries, &oldest)
+		q.Oldest = time.UnixMicro(oldest).UTC()
+		return q, err
+	}, "SELECT workspace, sender, CASE WHEN status = 'pending' AND tries > 0 THEN 'failing' ELSE status END, count(*), "+
+		"min(queued_at) FROM delivery WHERE "+where.String()+" GROUP BY 1, 2, 3", where.Args()...)
+}

@@ -54,6 +54,34 @@ func (g *Gates) Waiting(ctx context.Context, f Filter) (all []Waiting, oldest *t
 	return all, &opened.At, err
 }
 
+// WaitingRisk is how many gates of a risk wait in a workspace.
+type WaitingRisk struct {
+	Workspace, Risk string
+	Gates           int64
+	Oldest          time.Time // when the oldest was opened
+}
+
+// WaitingByRisk counts the gates that wait in a workspace, or in all for "".
+func (g *Gates) WaitingByRisk(ctx context.Context, workspace string) ([]WaitingRisk, error) {
+	var where store.Where
+	where.And("opened_seq > %s", 0)
+	where.Equal("workspace", workspace)
+	var first []int64
+	all, err := store.All(g.db.Reading(ctx), func(scan store.Scan) (w WaitingRisk, err error) {
+		var risk, seq int64
+		err = scan(&w.Workspace, &risk, &w.Gates, &seq)
+		w.Risk, first = Risks[min(max(risk, 0), int64(len(Risks)-1))], append(first, seq)
+		return w, err
+	}, "SELECT workspace, risk, count(*), min(opened_seq) FROM gate_waiting WHERE "+where.String()+
+		" GROUP BY workspace, risk", where.Args()...)
+	for i := 0; i < len(all) && err == nil; i++ {
+		var opened ledger.Entry
+		opened, err = g.ledger.Entry(ctx, first[i])
+		all[i].Oldest = opened.At
+	}
+	return all, err
+}
+
 // WaitingSince counts, of the gates that wait in a workspace, or in all for "", those that were opened at each of the
 // moments or later.
 func (g *Gates) WaitingSince(ctx context.Context, workspace string, moments ...time.Time) ([]int64, error) {

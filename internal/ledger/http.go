@@ -271,8 +271,6 @@ func (l *Ledger) getEvents(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
 	events := wire.Events(w)
 	if err := events.Flush(); err != nil {
 		return fmt.Errorf("stream events: %w", err)
@@ -280,37 +278,48 @@ func (l *Ledger) getEvents(w http.ResponseWriter, r *http.Request) error {
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	entries := make(chan Entry)
-	go func() {
-		defer close(entries)
-		for e := range l.FollowVisible(ctx, after) {
-			select {
-			case entries <- e:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
+	return l.stream(r.Context(), events, after)
+}
+
+// stream sends what the caller may see. It looks when it is woken and at each beat only: of 5,000 watchers each would
+// otherwise ask the database once a second.
+func (l *Ledger) stream(ctx context.Context, events *wire.Stream, after int64) error {
 	beat := time.NewTicker(wire.StreamBeat)
 	defer beat.Stop()
-	for {
+	for ctx.Err() == nil && !wire.Stopping(ctx) {
+		news := l.News()
+		entries, err := l.Next(ctx, after)
+		for i := range entries {
+			e := &entries[i]
+			if after = e.Seq; !wire.InScope(ctx, e.Workspace) {
+				continue
+			}
+			data, err := wire.Marshal(e.View())
+			if err != nil {
+				return err
+			}
+			if events.Send(strconv.FormatInt(e.Seq, 10), e.Kind, data) != nil {
+				return nil // the client has gone
+			}
+		}
+		var soon <-chan time.Time
+		if err != nil && ctx.Err() == nil {
+			l.log.Warn("cannot read the ledger; retrying", "error", err.Error())
+			soon = time.After(l.poll)
+		}
+		if len(entries) == Page {
+			continue
+		}
 		select {
-		case e, ok := <-entries:
-			if !ok {
+		case <-news:
+		case <-soon:
+		case <-beat.C:
+			if events.Beat() != nil {
 				return nil
 			}
-			data, problem := wire.Marshal(e.View())
-			if problem != nil {
-				return problem
-			}
-			err = events.Send(strconv.FormatInt(e.Seq, 10), e.Kind, data)
-		case <-beat.C:
-			err = events.Beat()
-		case <-wire.Stop(r.Context()):
-			return nil
-		}
-		if err != nil {
-			return nil // the client has gone
+		case <-wire.Stop(ctx):
+		case <-ctx.Done():
 		}
 	}
+	return nil
 }

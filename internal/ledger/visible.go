@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"context"
-	"iter"
 
 	"signalbox/internal/fault"
 	"signalbox/internal/wire"
@@ -34,17 +33,6 @@ func (l *Ledger) List(ctx context.Context, q Query) (EntryPage, error) {
 		page.Next = entries[i].Seq
 	}
 	return page, err
-}
-
-// FollowVisible is Follow for a caller: it yields the entries that the caller may see.
-func (l *Ledger) FollowVisible(ctx context.Context, after int64) iter.Seq[Entry] {
-	return func(yield func(Entry) bool) {
-		for e := range l.Follow(ctx, after) {
-			if wire.InScope(ctx, e.Workspace) && !yield(e) {
-				return
-			}
-		}
-	}
 }
 
 // Bundle reads a bundle of records by its path below "tile/entries/", for those who may see

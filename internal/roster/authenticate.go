@@ -34,6 +34,7 @@ func (r *Roster) Authenticate(ctx context.Context, secret string) (Identity, err
 	if h.who.Kind == HolderAgent {
 		r.presence.Note(h.who.ID, now)
 	}
+	wire.NoteCaller(ctx, h.who.ID, h.who.Actor(), h.who.Workspace)
 	return h.identityAt(now), nil
 }
 

@@ -193,7 +193,10 @@ func New(o Options) *Roster {
 var caller wire.Carried[Identity]
 
 // With puts the identity of the caller into the context.
-func With(ctx context.Context, who Identity) context.Context { return caller.With(ctx, who) }
+func With(ctx context.Context, who Identity) context.Context {
+	wire.NoteCaller(ctx, who.ID, who.Actor(), who.Workspace)
+	return caller.With(ctx, who)
+}
 
 // From is the identity of the caller that With has put there, the zero Identity if nobody has.
 func From(ctx context.Context) Identity { return caller.Of(ctx) }

@@ -17,6 +17,7 @@ import (
 	"signalbox/internal/ledger"
 	"signalbox/internal/policy"
 	"signalbox/internal/roster"
+	"signalbox/internal/rulebook/made"
 	"signalbox/internal/scope"
 	"signalbox/internal/store"
 )
@@ -39,6 +40,8 @@ type Book struct {
 	replays chan struct{}
 	parsed  atomic.Pointer[policy.Policy]
 	pending pending
+	// Made are the decisions of this process.
+	Made    made.Tally
 	budgets atomic.Bool // there are handoffs with a budget, so that what is done under them is counted
 
 	mu      sync.RWMutex
@@ -75,7 +78,12 @@ func New(db *store.DB, l *ledger.Ledger, r *roster.Roster, h *handoff.Handoffs, 
 // and writes nothing: the caller appends the record in the transaction of what follows from
 // the decision, after Recheck. A decision that is not recorded cannot be counted, replayed or
 // proved.
-func (b *Book) Decide(ctx context.Context, who roster.Identity, event policy.Event) Decision {
+func (b *Book) Decide(ctx context.Context, who roster.Identity, event policy.Event) (d Decision) {
+	defer func() {
+		b.Made.Count(made.Kind{
+			Workspace: who.Workspace, Protocol: event.Protocol, Verdict: string(d.Record.Then), Rule: d.Record.Rule,
+		})
+	}()
 	b.mu.RLock()
 	in := b.inForce
 	b.mu.RUnlock()
@@ -108,7 +116,7 @@ func (b *Book) Decide(ctx context.Context, who roster.Identity, event policy.Eve
 		event.Tier, r.Tier = policy.Background, policy.Background
 	}
 	r.Claimed = behalf.Decided(r.User, event.User).Claimed
-	d := r.decide(ctx, b, in.layersFor(&r), &countReader{at: in.recent}, kept(under))
+	d = r.decide(ctx, b, in.layersFor(&r), &countReader{at: in.recent}, kept(under))
 	d.behalf = found
 	return d
 }

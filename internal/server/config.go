@@ -61,6 +61,11 @@ type Config struct {
 	MovableClock  bool     // an admin may set the clock forward, for conformance tests
 	LogLevel      string
 	LogFormat     string
+	AccessLog     string // off, stderr or a file
+	AccessForm    string
+	Export        Export
+	OTLP          string // a collector of OpenTelemetry
+	OTLPHeaders   wire.Secret
 	Notify        Notify
 	Runs          Runs
 	OIDC          web.OIDC

@@ -42,7 +42,10 @@ import (
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/secret"
+	"signalbox/internal/server/vigil"
+	"signalbox/internal/sink"
 	"signalbox/internal/store"
+	"signalbox/internal/telemetry"
 	"signalbox/internal/web"
 	"signalbox/internal/wire"
 )
@@ -94,18 +97,21 @@ type core struct {
 	protocol.Core
 	services
 
-	edge     *edge
-	clock    *serverClock
-	passkeys *passkey.Keys
-	notifier *notify.Notifier
-	opened   []protocol.Service
-	taskMail *taskMail
-	timers   *clock.Timers
-	counters *counter.Counters
-	web      *web.Web
-	reloader *reload.Reloader
-	node     *ready.Node
-	perAgent atomic.Pointer[int64] // the limit in force
+	edge      *edge
+	vigil     vigil.Vigil
+	clock     *serverClock
+	passkeys  *passkey.Keys
+	notifier  *notify.Notifier
+	opened    []protocol.Service
+	taskMail  *taskMail
+	timers    *clock.Timers
+	counters  *counter.Counters
+	sinks     *sink.Sinks
+	telemetry *telemetry.Telemetry
+	web       *web.Web
+	reloader  *reload.Reloader
+	node      *ready.Node
+	perAgent  atomic.Pointer[int64] // the limit in force
 }
 
 // openCore opens everything over the database. After an error nothing stays open. base is the address at which people
@@ -212,6 +218,14 @@ func (c *core) open(ctx context.Context, config *Config, more []protocol.Protoco
 		DB: c.DB, Ledger: c.Ledger, Roster: c.Roster, Gates: c.Gates, Now: c.Now, Log: c.Log, Readers: list.Counters(),
 		Decisions: list.Readers(),
 	})
+	if c.telemetry, err = telemetry.New(ctx, telemetry.Options{
+		Ledger: c.Ledger, Log: c.Log, Version: Version, To: config.OTLP, Headers: config.OTLPHeaders,
+	}); err != nil {
+		return err
+	}
+	if c.sinks, err = sink.New(config.Export.options(c)); err != nil {
+		return err
+	}
 	return c.openWeb(config, list)
 }
 
@@ -246,8 +260,8 @@ func keyFile(c *Config, name string) ([]byte, error) {
 func (c *core) run(ctx context.Context) error {
 	running := []func(context.Context) error{
 		c.Roster.Run, c.Prices.Run, c.Handoffs.Run, c.Refusals.Run, c.Book.Run, c.timers.Run, c.Outbox.Run, c.notifier.Run,
-		c.Behalf.Run, c.counters.Run, c.web.Run, c.taskMail.run, c.Kin.Run,
-		c.reloader.Run,
+		c.Behalf.Run, c.counters.Run, c.web.Run, c.taskMail.run, c.Kin.Run, c.vigil.Run, c.sinks.Run,
+		c.telemetry.Run, c.reloader.Run,
 	}
 	for _, s := range c.opened {
 		running = append(running, s.Run)

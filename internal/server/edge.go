@@ -359,7 +359,7 @@ func (s *Server) getMetrics(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if err != nil {
-		return s.metrics.handle(w, r, false)
+		return s.metrics.Handle(w, r, false)
 	}
-	return s.metrics.handle(w, r.WithContext(wire.WithScope(r.Context(), who.Workspace)), true)
+	return s.metrics.Handle(w, r.WithContext(wire.WithScope(r.Context(), who.Workspace)), true)
 }

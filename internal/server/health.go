@@ -13,6 +13,7 @@ import (
 	"signalbox/internal/reload"
 	"signalbox/internal/roster"
 	"signalbox/internal/run"
+	"signalbox/internal/sink"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
@@ -60,6 +61,8 @@ type Status struct {
 	Now Now `json:"now"`
 	// Reload is what came of the last reload of the configuration, for operators of the whole server.
 	Reload *reload.Result `json:"reload,omitempty"`
+	// Exports are how far each sink of entries has come, for callers who are not confined to a workspace.
+	Exports []sink.State `json:"exports,omitempty"`
 	// Forwarder is a reverse proxy in front of the server that its configuration does not name.
 	Forwarder *Forwarder `json:"forwarder,omitempty"`
 }
@@ -155,6 +158,9 @@ func (s *Server) status(ctx context.Context) Status {
 	}
 	if now, err := s.now(ctx); err == nil {
 		out.Now = now
+	}
+	if wire.Scope(ctx) == "" {
+		out.Exports, _ = s.core.sinks.States(ctx)
 	}
 	if head, err := s.core.Ledger.Head(ctx); err == nil {
 		out.Entries = head

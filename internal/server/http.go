@@ -10,8 +10,8 @@ import (
 	"net/http"
 	"net/url"
 	"runtime/debug"
+	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"signalbox/internal/behalf"
@@ -25,6 +25,7 @@ import (
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/server/openapi"
+	"signalbox/internal/server/vigil"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
@@ -78,7 +79,7 @@ func serveDocument(document []byte, media string) wire.Handler {
 // serve wraps the handler of a route in what all calls have in common: authentication, known parameters, deadlines,
 // the error form and metrics. Handlers return errors and never write one themselves.
 func (s *Server) serve(route *wire.Route) http.Handler {
-	count, name := s.metrics.of(route), route.Method+" "+route.Path
+	count, name := s.metrics.Of(route), route.Method+" "+route.Path
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
 		// The listener's read timeout is for what is sent to us. A call without a
@@ -228,29 +229,15 @@ func (s *Server) behindTheWall(dashboard http.Handler) http.Handler {
 	})
 }
 
-// lookAgain is how often a stream checks its caller's key. A revoked key ends it within this time.
-const lookAgain = time.Second
-
 // whileValid is a context that ends when the caller's key is revoked, expires, or loses its role. An error of the
-// database does not end it: then nothing is known about the key. end has to be called; it waits for the goroutine.
+// database does not end it: then nothing is known about the key. end has to be called.
 func (s *Server) whileValid(r *http.Request, needed wire.Auth) (ctx context.Context, end func()) {
-	ctx, cancel := context.WithCancel(r.Context())
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		look := time.NewTicker(lookAgain)
-		defer look.Stop()
-		for {
-			select {
-			case <-look.C:
-			case <-ctx.Done():
-				return
-			}
-			if _, err := s.caller(r, needed); fault.Is(err, fault.Unauthenticated) || fault.Is(err, fault.Forbidden) {
-				cancel()
-			}
-		}
+	shown := vigil.Of(r.Header.Get("Authorization"), r.Header.Get("Cookie"), r.Header.Get(behalf.WorkspaceHeader),
+		strconv.FormatBool(r.URL.Path == mcp.Path), string(needed))
+	return s.core.vigil.Watch(r.Context(), shown, func(ctx context.Context) bool {
+		_, err := s.caller(r.WithContext(ctx), needed)
+		return fault.Is(err, fault.Unauthenticated) || fault.Is(err, fault.Forbidden)
 	})
-	return ctx, func() { cancel(); watching.Wait() }
 }
 
 // mayCall checks that a caller of this kind and role may make a call that needs needed. Agents, owners and operators
@@ -284,6 +271,7 @@ func (s *Server) outermost(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Request-Id", strings.ToLower(rand.Text()[:16]))
 		w.Header().Set("X-Content-Type-Options", "nosniff")
+		defer s.access.Begin(&w, &r)()
 		defer func() {
 			if p := recover(); p != nil {
 				if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {

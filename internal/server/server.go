@@ -22,6 +22,8 @@ import (
 	"signalbox/internal/mcp"
 	"signalbox/internal/protocol"
 	"signalbox/internal/reload"
+	"signalbox/internal/server/access"
+	"signalbox/internal/server/measure"
 	"signalbox/internal/wire"
 )
 
@@ -45,6 +47,7 @@ type Server struct {
 	config   *Config
 	edge     *edge
 	log      *slog.Logger
+	access   *access.Log
 	core     *core
 	lock     *os.File
 	cert     *reload.Certificate // nil without TLS
@@ -55,7 +58,7 @@ type Server struct {
 	ownsLocalhost bool
 	socket        net.Listener // of AHP
 	started       time.Time
-	metrics       *metrics
+	metrics       *measure.Metrics
 	tools         *mcp.Handler
 	stopping      context.Context //nolint:containedctx // the server's life and no call's: it ends when a stop was asked for
 	stop          context.CancelFunc
@@ -74,6 +77,10 @@ func New(ctx context.Context, c *Config, log *slog.Logger, more ...protocol.Prot
 	}
 	var err error
 	if s.lock, err = file.Lock(c.Data); err != nil {
+		return nil, err
+	}
+	if s.access, err = access.Open(c.AccessLog, c.AccessForm); err != nil {
+		s.close()
 		return nil, err
 	}
 	// The socket comes before the database: a port in use must change nothing.
@@ -98,7 +105,11 @@ func New(ctx context.Context, c *Config, log *slog.Logger, more ...protocol.Prot
 		return nil, err
 	}
 	s.openReload()
-	s.metrics = newMetrics(s.core)
+	s.metrics = measure.New(measure.Sources{
+		DB: s.core.DB, Counters: s.core.counters, Gates: s.core.Gates, Outbox: s.core.Outbox, Made: &s.core.Book.Made,
+		Sinks: s.core.sinks, Ledger: s.core.Ledger, Harness: s.core.harness, Access: s.access, Now: s.core.Now,
+	})
+	s.core.telemetry.Measure(s.metrics.Gatherer)
 	return s, nil
 }
 

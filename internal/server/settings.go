@@ -15,6 +15,7 @@ import (
 	"signalbox/internal/mail/federation"
 	"signalbox/internal/reload"
 	"signalbox/internal/roster"
+	"signalbox/internal/server/access"
 	"signalbox/internal/wire"
 )
 
@@ -167,7 +168,13 @@ var Settings = slices.Concat([]Setting{
 	choice("log.format", "text", []string{"text", "json"}, "the format of the log", func(c *Config) *string {
 		return &c.LogFormat
 	}),
-}, mailSettings(), proxySettings(), runSettings(), notifySettings(), webSettings(), userSettings())
+	text("log.access", access.Off, "where the access log goes, a line for each request: off, stderr, or a file, which "+
+		"may be rotated", func(c *Config) *string { return &c.AccessLog }),
+	choice("log.access_format", "json", access.Forms, "the format of the access log", func(c *Config) *string {
+		return &c.AccessForm
+	}),
+}, exportSettings(), telemetrySettings(), mailSettings(), proxySettings(), runSettings(), notifySettings(),
+	webSettings(), userSettings())
 
 // text is a setting without a check. absent is its default.
 func text(key, absent, meaning string, field func(*Config) *string) Setting {

@@ -61,3 +61,9 @@ func (r *Sizes) Room(ctx context.Context, db *store.DB, most int64, agent, sende
 	r.Set(pair(sender), own+1, now)
 	return nil
 }
+
+// Waiting is how many messages wait in all queues of local agents.
+func Waiting(ctx context.Context, db *store.DB) (n int64, err error) {
+	err = db.QueryRow(ctx, "SELECT count(*) FROM mail_queue", nil, &n)
+	return n, err
+}

@@ -1,4 +1,4 @@
-package server
+package measure
 
 import (
 	"context"
@@ -11,33 +11,32 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"signalbox/internal/counter"
 	"signalbox/internal/harness"
 	"signalbox/internal/ledger"
 	"signalbox/internal/wire"
 )
 
-// metrics are the numbers of /metrics, in a registry of their own, so that tests can run several servers in one
+// Metrics are the numbers of /metrics, in a registry of their own, so that tests can run several servers in one
 // process. The page may be public, and then has no names of agents or workspaces, and no money: those are for callers
 // with an operator's token.
-type metrics struct {
+type Metrics struct {
 	requests *prometheus.HistogramVec
 	registry *prometheus.Registry
 	handler  http.Handler
-	counters *counter.Counters
+	sources  Sources
 }
 
-// newMetrics registers all numbers. Names are part of the interface: dashboards and alerts use them. Numbers of the
+// New registers all numbers. Names are part of the interface: dashboards and alerts use them. Numbers of the
 // ledger count this process only, not the other nodes of the database.
-func newMetrics(c *core) *metrics {
+func New(c Sources) *Metrics {
 	r := prometheus.NewRegistry()
-	m := &metrics{
+	m := &Metrics{
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "signalbox_http_request_seconds", Help: "Time to answer a call.",
 			// From half a millisecond, a read from memory, to 30 s, a call that waits for a person.
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1, 5, 30},
 		}, []string{"method", "path", "status"}),
-		registry: r, handler: promhttp.HandlerFor(r, promhttp.HandlerOpts{}), counters: c.counters,
+		registry: r, handler: promhttp.HandlerFor(r, promhttp.HandlerOpts{}), sources: c,
 	}
 	r.MustRegister(m.requests, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -60,7 +59,7 @@ func newMetrics(c *core) *metrics {
 	}
 	harnessCounter := func(name, help string, read func(harness.Stats) float64) {
 		r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 {
-			return read(c.harness.Stats())
+			return read(c.Harness.Stats())
 		}))
 	}
 	harnessCounter("signalbox_harness_notifications_rejected_total", "Notifications of AHP that were refused.",
@@ -72,8 +71,11 @@ func newMetrics(c *core) *metrics {
 			return float64(s.Dropped)
 		})
 	gauge("signalbox_harness_queue", "Notifications of AHP that wait to be written.", func() float64 {
-		return float64(c.harness.Stats().Queue)
+		return float64(c.Harness.Stats().Queue)
 	})
+	r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "signalbox_access_log_lost_total", Help: "Lines of the access log that could not be written.",
+	}, func() float64 { return float64(c.Access.Lost()) }))
 	gauge("signalbox_ledger_queue", "Writes that are waiting.", func() float64 { return float64(c.Ledger.Stats().Queue) })
 	gauge("signalbox_ledger_refuses_writes", "1 when the ledger is not what was signed.", func() float64 {
 		if c.Ledger.Mismatch() != nil {
@@ -94,9 +96,9 @@ func newMetrics(c *core) *metrics {
 	return m
 }
 
-// of is what counts the calls of a route. The label is the pattern of the route and not the path, which
+// Of is what counts the calls of a route. The label is the pattern of the route and not the path, which
 // has ids in it: each would be a time series of its own. A series begins with its first call, and is looked up once.
-func (m *metrics) of(route *wire.Route) func(status int, took time.Duration) {
+func (m *Metrics) Of(route *wire.Route) func(status int, took time.Duration) {
 	var series sync.Map // by status
 	return func(status int, took time.Duration) {
 		one, known := series.Load(status)
@@ -107,18 +109,27 @@ func (m *metrics) of(route *wire.Route) func(status int, took time.Duration) {
 	}
 }
 
-// handle answers GET /metrics. spending adds what was counted, of the workspaces that the caller may see.
-func (m *metrics) handle(w http.ResponseWriter, r *http.Request, spending bool) error {
+// Handle answers GET /metrics. spending adds what was counted, of the workspaces that the caller may see.
+func (m *Metrics) Handle(w http.ResponseWriter, r *http.Request, spending bool) error {
 	if !spending {
 		m.handler.ServeHTTP(w, r)
 		return nil
 	}
-	ever, err := m.counters.Ever(r.Context())
+	all, err := m.Gatherer(r.Context())
 	if err != nil {
 		return err
 	}
-	own := prometheus.NewRegistry()
-	own.MustRegister(ever)
-	promhttp.HandlerFor(prometheus.Gatherers{m.registry, own}, promhttp.HandlerOpts{}).ServeHTTP(w, r)
+	promhttp.HandlerFor(all, promhttp.HandlerOpts{}).ServeHTTP(w, r)
 	return nil
+}
+
+// Gatherer has all numbers of this moment, of the workspaces that the context says.
+func (m *Metrics) Gatherer(ctx context.Context) (prometheus.Gatherer, error) {
+	numbers, err := m.sources.Read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	own := prometheus.NewRegistry()
+	own.MustRegister(numbers)
+	return prometheus.Gatherers{m.registry, own}, nil
 }
