@@ -137,7 +137,7 @@ func examineAll(ctx context.Context, a *command.App, config *server.Config) (all
 		examineHooks(),
 	}
 	if status != nil {
-		all = append(all, examineLinks(ctx, a)...)
+		all = append(append(all, examineLinks(ctx, a)...), examineAudit(status.Audit)...)
 	}
 	return all, status
 }

@@ -56,6 +56,7 @@ func printStatus(w output.Printer, base string, s server.Status) {
 	w.Print("database    %s", s.Database)
 	w.Print("ledger      %s entries, %s under a signed checkpoint%s",
 		output.Thousands(s.Entries), output.Thousands(s.Checkpoint), signs)
+	w.Print("audit       %s", auditLine(s.Audit))
 	w.Print("origin      %s", s.Origin)
 	w.Print("memory      %d MB", s.Memory>>20)
 	waits := output.GatesWait(int(s.Now.GatesWaiting))

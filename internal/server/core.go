@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"signalbox/internal/alarm"
+	"signalbox/internal/audit"
 	"signalbox/internal/behalf"
 	"signalbox/internal/clock"
 	"signalbox/internal/counter"
@@ -97,6 +98,7 @@ type core struct {
 	opened   []protocol.Service
 	taskMail *taskMail
 	timers   *clock.Timers
+	audit    *audit.Audit
 	counters *counter.Counters
 	web      *web.Web
 }
@@ -203,6 +205,7 @@ func (c *core) open(ctx context.Context, config *Config, more []protocol.Protoco
 		DB: c.DB, Ledger: c.Ledger, Roster: c.Roster, Gates: c.Gates, Now: c.Now, Log: c.Log, Readers: list.Counters(),
 		Decisions: list.Readers(),
 	})
+	c.openAudit(config, more)
 	return c.openWeb(config, list)
 }
 
@@ -237,7 +240,7 @@ func keyFile(c *Config, name string) ([]byte, error) {
 func (c *core) run(ctx context.Context) error {
 	running := []func(context.Context) error{
 		c.Roster.Run, c.Prices.Run, c.Handoffs.Run, c.Refusals.Run, c.Book.Run, c.timers.Run, c.Outbox.Run, c.notifier.Run,
-		c.Behalf.Run, c.counters.Run, c.web.Run, c.taskMail.run, c.Kin.Run,
+		c.Behalf.Run, c.counters.Run, c.web.Run, c.taskMail.run, c.Kin.Run, c.audit.Run,
 	}
 	for _, s := range c.opened {
 		running = append(running, s.Run)

@@ -91,6 +91,7 @@ func newMetrics(c *core) *metrics {
 		}
 		return float64(head)
 	})
+	m.auditMetrics(c.audit)
 	return m
 }
 
