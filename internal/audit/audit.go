@@ -122,8 +122,10 @@ type round struct {
 	a      *Audit
 	w      *worker
 	number int64
-	erased *erasures // outlives the round, as does heard
-	heard  int64     // the entry after the last that another node's finding was looked for in
+	// These outlive the round.
+	erased *erasures
+	heard  int64 // the entry after the last that another node's finding was looked for in
+	file   bool  // the checkpoint file was there
 	out    Pass
 }
 

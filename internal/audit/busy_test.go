@@ -26,9 +26,7 @@ func TestAServerAtWorkIsNotFoundToBeWrong(t *testing.T) {
 		s.fill()
 		nodes := []*site{s}
 		if s.DB.Name() == "postgres" {
-			nodes = append(nodes, open(t, address, dir, options{audit: func(o *audit.Options) {
-				o.Folder = filepath.Join(dir, "audit-of-another")
-			}}))
+			nodes = append(nodes, open(t, address, t.TempDir(), options{}))
 		}
 		admin := s.admin()
 		over, stop := context.WithCancel(t.Context())
@@ -37,7 +35,7 @@ func TestAServerAtWorkIsNotFoundToBeWrong(t *testing.T) {
 			working.Go(func() {
 				for round := 0; over.Err() == nil; round++ {
 					n.work(admin, fmt.Sprintf("%d-%d", i, round))
-					ledger.Pause(over, nil, 10*time.Millisecond)
+					ledger.Pause(over, nil, 50*time.Millisecond)
 				}
 			})
 		}
@@ -119,12 +117,10 @@ func TestTheAuditRestsForWhatItTakes(t *testing.T) {
 
 // What one node has found in the whole round stops the others too.
 func TestWhatOneNodeFindsStopsTheOthers(t *testing.T) {
-	address, dir := storetest.Postgres(t), t.TempDir()
-	s := open(t, address, dir, options{})
+	address := storetest.Postgres(t)
+	s := open(t, address, t.TempDir(), options{})
 	s.fill()
-	other := open(t, address, dir, options{audit: func(o *audit.Options) {
-		o.Folder, o.Power = filepath.Join(dir, "audit-of-another"), nil
-	}})
+	other := open(t, address, t.TempDir(), options{audit: func(o *audit.Options) { o.Power = nil }})
 	s.passes(1)
 	s.power()
 	for _, n := range []*site{s, other} {

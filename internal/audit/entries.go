@@ -224,21 +224,22 @@ func (r *round) ends(ctx context.Context) (head int64, err error) {
 	a.mu.Lock()
 	a.seen = max(a.seen, head)
 	a.mu.Unlock()
-	return head, r.file(ctx, covered)
+	return head, r.lookFile(ctx, covered)
 }
 
-// file looks at the checkpoint file, which the next start goes by.
-func (r *round) file(ctx context.Context, covered int64) error {
+// lookFile looks at the checkpoint file, which the next start goes by. A new node has none before the next checkpoint.
+func (r *round) lookFile(ctx context.Context, covered int64) error {
 	text, err := os.ReadFile(filepath.Join(r.a.Data, ledger.CheckpointFile))
 	switch {
-	case errors.Is(err, os.ErrNotExist) && covered == 0:
-		return nil
 	case errors.Is(err, os.ErrNotExist):
-		r.report(ctx, Checkpoints, ledger.CheckpointFile, "The file is gone.")
+		if r.file {
+			r.report(ctx, Checkpoints, ledger.CheckpointFile, "The file is gone.")
+		}
 		return nil
 	case err != nil:
 		return err
 	}
+	r.file = true
 	if size, _, err := r.a.Ledger.OpenCheckpoint(text); err != nil {
 		r.report(ctx, Checkpoints, ledger.CheckpointFile, "%s", fault.From(err).Message)
 	} else if size < covered {

@@ -159,14 +159,15 @@ func (r *round) whole(ctx context.Context) error {
 	return nil
 }
 
-// entries looks at every entry up to the end, and applies it to the tables beside. broken is why that was not possible,
+// entries looks at every entry up to the one that is the last when it begins, and applies it to the tables beside. broken is why that was not possible,
 // which is a finding.
 func (r *round) entries(ctx context.Context, b *built) (broken, err error) {
 	t, missing := &tree{}, false
-	for at, head := int64(0), int64(-1); at != head; {
-		if head, err = r.a.Ledger.Head(ctx); err != nil {
-			return nil, err
-		}
+	head, err := r.a.Ledger.Head(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for at := int64(0); at < head; {
 		size, err := r.a.size(ctx)
 		if err != nil {
 			return nil, err

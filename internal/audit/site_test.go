@@ -71,7 +71,7 @@ func open(t testing.TB, address, dir string, o options) *site {
 		Followers: []audit.Follower{{
 			Table: ledger.Tables(behalf.IndexTable)[0], Seq: "seq", Cursor: behalf.Place, Apply: behalf.Put,
 		}},
-		Folder: filepath.Join(dir, "audit"), Data: dir, Share: 1, Fast: 50 * time.Millisecond, Whole: time.Millisecond,
+		Folder: filepath.Join(dir, "audit"), Data: dir, Share: 1, Fast: time.Second, Whole: time.Millisecond,
 		Tell: func(_ context.Context, one alarm.Alarm) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
