@@ -112,8 +112,8 @@ func New(o Options) *Audit {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Audit{
-		Options: o, began: o.Now(), pace: &pace{share: o.Share, at: time.Now()}, findings: map[place]*found{}, told: map[string]bool{},
-		count: map[Kind]int64{}, status: Status{Doing: doingRest, Share: o.Share},
+		Options: o, began: o.Now(), pace: &pace{share: o.Share, at: time.Now()}, findings: map[place]*found{},
+		told: map[string]bool{}, count: map[Kind]int64{}, status: Status{Doing: doingRest, Share: o.Share},
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 
 	"signalbox/internal/audit"
 	"signalbox/internal/gate"
-	"signalbox/internal/gate/gatetest"
+	"signalbox/internal/ledger"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/testbed"
 )
@@ -27,21 +27,28 @@ func BenchmarkAudit(b *testing.B) {
 					o.Fast, o.Folder = 1000*time.Hour, filepath.Join(dir, "none")
 				}})
 				s.fill()
+				opening, err := gate.Prepare(gate.Opening{
+					Agent: "agent_x", AgentName: "x", Origin: gate.Origin{Protocol: "signal"}, Risk: "low",
+					Shown: gate.Shown{Title: "T", Summary: "S"},
+				})
+				s.Must(err)
 				for s.Head() < int64(entries) {
-					s.note(90)
-					for range 10 {
-						gatetest.Open(s.Node, "default", gate.Opening{
-							Agent: "agent_x", AgentName: "x", Origin: gate.Origin{Protocol: "signal"}, Risk: "low",
-							Shown: gate.Shown{Title: "T", Summary: "S"},
-						})
-					}
+					s.note(450)
+					s.Must(s.Ledger.Write(b.Context(), func(tx *ledger.Tx) error {
+						for range 50 {
+							opening.Open(tx, gate.NewID(), "default", "trace-1")
+						}
+						return nil
+					}))
 				}
 				s.Stop()
 				b.ResetTimer()
 				for range b.N {
 					began := testbed.ProcessorTime()
-					s = open(b, at, dir, options{audit: func(o *audit.Options) { o.Fast = time.Second }})
-					s.passes(1)
+					s = open(b, at, dir, options{audit: func(o *audit.Options) { o.Fast = 8 * time.Second }})
+					for s.audit.Status().Last == nil {
+						ledger.Pause(b.Context(), nil, 100*time.Millisecond)
+					}
 					status := s.audit.Status()
 					s.Stop()
 					// What others do for the audit, such as collecting garbage, beside what it counts.

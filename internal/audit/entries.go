@@ -80,11 +80,14 @@ func (r *round) page(ctx context.Context, after, upTo int64) (entries []ledger.E
 	return entries, nil
 }
 
+// hash is one of the tree.
+type hash = [sha256.Size]byte
+
 // leafHash and nodeHash are those of RFC 6962. They stand here again so that the ledger's own code is not what
 // says that its tree is right.
-func leafHash(record []byte) [sha256.Size]byte { return sha256.Sum256(append([]byte{0}, record...)) }
+func leafHash(record []byte) hash { return sha256.Sum256(append([]byte{0}, record...)) }
 
-func nodeHash(left, right [sha256.Size]byte) [sha256.Size]byte {
+func nodeHash(left, right hash) hash {
 	return sha256.Sum256(append(append([]byte{1}, left[:]...), right[:]...))
 }
 
@@ -99,7 +102,7 @@ func (r *round) tile(ctx context.Context, level, n int64) (hashes []byte, err er
 
 // compareTile compares hashes with those of a stored tile. size is what the tree had in entries before the tile was
 // read: so many the tile has to have. It returns the places of those that differ.
-func (r *round) compareTile(ctx context.Context, level, n, size int64, hashes [][sha256.Size]byte) (wrong []int, err error) {
+func (r *round) compareTile(ctx context.Context, level, n, size int64, hashes []hash) (wrong []int, err error) {
 	stored, err := r.tile(ctx, level, n)
 	if err != nil {
 		return nil, err
@@ -110,7 +113,7 @@ func (r *round) compareTile(ctx context.Context, level, n, size int64, hashes []
 		want = have
 	}
 	for i := range want {
-		if [sha256.Size]byte(stored[i*sha256.Size:]) != hashes[i] {
+		if hash(stored[i*sha256.Size:]) != hashes[i] {
 			wrong = append(wrong, i)
 		}
 	}
@@ -128,7 +131,7 @@ func (a *Audit) size(ctx context.Context) (size int64, err error) {
 
 // leaves compares a page that begins with a tile with the tile. A record that differs from its leaf is proved, or not,
 // by the tree that was signed, which says which of the two was changed.
-func (r *round) leaves(ctx context.Context, entries []ledger.Entry, size int64) (hashes [][sha256.Size]byte, err error) {
+func (r *round) leaves(ctx context.Context, entries []ledger.Entry, size int64) (hashes []hash, err error) {
 	if len(entries) == 0 {
 		return nil, nil
 	}
@@ -205,8 +208,8 @@ func (r *round) ends(ctx context.Context) (head int64, err error) {
 	}
 	defer func() { _ = snapshot.Rollback() }()
 	const query = "SELECT coalesce((SELECT seq FROM ledger_head WHERE id = 1), 0), " +
-		"coalesce((SELECT max(seq) FROM ledger_entry), 0), coalesce((SELECT size FROM ledger_tree WHERE id = 1), 0), " +
-		"coalesce((SELECT max(size) FROM ledger_checkpoint), 0)"
+		"coalesce((SELECT max(e.seq) FROM " + ledger.EntryTable + "), 0), " +
+		"coalesce((SELECT size FROM ledger_tree WHERE id = 1), 0), coalesce((SELECT max(size) FROM ledger_checkpoint), 0)"
 	if err := snapshot.QueryRowContext(ctx, query).Scan(&head, &last, &tree, &newest); err != nil {
 		return 0, err
 	}
@@ -243,7 +246,8 @@ func (r *round) lookFile(ctx context.Context, covered int64) error {
 	if size, _, err := r.a.Ledger.OpenCheckpoint(text); err != nil {
 		r.report(ctx, Checkpoints, ledger.CheckpointFile, "%s", fault.From(err).Message)
 	} else if size < covered {
-		r.report(ctx, Checkpoints, ledger.CheckpointFile, "It is over %d entries, and one over %d was signed.", size, covered)
+		r.report(ctx, Checkpoints, ledger.CheckpointFile, "It is over %d entries, and one over %d was signed.", size,
+			covered)
 	}
 	return nil
 }
@@ -252,12 +256,12 @@ func (r *round) lookFile(ctx context.Context, covered int64) error {
 // level, and the roots of full subtrees, largest first.
 type tree struct {
 	size   int64
-	levels [][][sha256.Size]byte
-	roots  [][sha256.Size]byte
+	levels [][]hash
+	roots  []hash
 }
 
 // add adds a leaf: as in a binary counter, two full subtrees of the same size become one.
-func (t *tree) add(leaf [sha256.Size]byte) {
+func (t *tree) add(leaf hash) {
 	for n := t.size; n&1 == 1; n >>= 1 {
 		last := len(t.roots) - 1
 		leaf = nodeHash(t.roots[last], leaf)
@@ -268,7 +272,7 @@ func (t *tree) add(leaf [sha256.Size]byte) {
 }
 
 // root is the root of the tree so far, which has leaves.
-func (t *tree) root() [sha256.Size]byte {
+func (t *tree) root() hash {
 	h := t.roots[len(t.roots)-1]
 	for i := len(t.roots) - 2; i >= 0; i-- {
 		h = nodeHash(t.roots[i], h)
@@ -277,7 +281,7 @@ func (t *tree) root() [sha256.Size]byte {
 }
 
 // subtree is the root over the hashes of a full tile.
-func subtree(hashes [][sha256.Size]byte) [sha256.Size]byte {
+func subtree(hashes []hash) hash {
 	t := &tree{}
 	for _, h := range hashes {
 		t.add(h)
@@ -285,9 +289,9 @@ func subtree(hashes [][sha256.Size]byte) [sha256.Size]byte {
 	return t.root()
 }
 
-// grow adds the leaves of a page to the tree, and compares the tiles above them, and every checkpoint that was signed on
-// the way.
-func (r *round) grow(ctx context.Context, t *tree, leaves [][sha256.Size]byte, size int64) error {
+// grow adds the leaves of a page to the tree, and compares the tiles above them, and every checkpoint that was signed
+// on the way.
+func (r *round) grow(ctx context.Context, t *tree, leaves []hash, size int64) error {
 	signed, err := store.Map[int64, string](r.a.DB.Reading(context.WithoutCancel(ctx)),
 		"SELECT size, note FROM ledger_checkpoint WHERE size > $1 AND size <= $2", t.size, t.size+int64(len(leaves)))
 	if err != nil {
@@ -307,7 +311,7 @@ func (r *round) grow(ctx context.Context, t *tree, leaves [][sha256.Size]byte, s
 }
 
 // levels puts the roots of full tiles into the tiles above, and compares those.
-func (r *round) levels(ctx context.Context, t *tree, hashes [][sha256.Size]byte, size int64) error {
+func (r *round) levels(ctx context.Context, t *tree, hashes []hash, size int64) error {
 	for level := 1; len(hashes) == tileWidth; level++ {
 		if len(t.levels) < level {
 			t.levels = append(t.levels, nil)

@@ -88,7 +88,8 @@ func (r *round) lookErased(ctx context.Context, e *ledger.Entry) error {
 		return err
 	}
 	if !r.erased.covers(e.Seq, state) {
-		r.report(ctx, Erasures, "", "The body of entry %d (%s) is gone, and no entry says that it was erased.", e.Seq, e.Kind)
+		r.report(ctx, Erasures, "", "The body of entry %d (%s) is gone, and no entry says that it was erased.", e.Seq,
+			e.Kind)
 	}
 	return nil
 }

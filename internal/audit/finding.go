@@ -155,7 +155,8 @@ func (a *Audit) tell(ctx context.Context, f Finding) {
 	}
 }
 
-// Title says what is wrong in a few words. It names the place, which no agent can choose: tables, indexes and files have the names that the program gives.
+// Title says what is wrong in a few words. It names the place, which no agent can choose: tables, indexes and files
+// have the names that the program gives.
 func (f *Finding) Title() string {
 	if f.Where == "" {
 		return titles[f.Kind][0]
@@ -194,7 +195,8 @@ func (a *Audit) Findings() []Finding {
 		all = append(all, one)
 	}
 	slices.SortFunc(all, func(x, y Finding) int {
-		return cmp.Or(cmp.Compare(slices.Index(Kinds, x.Kind), slices.Index(Kinds, y.Kind)), strings.Compare(x.Where, y.Where))
+		order := cmp.Compare(slices.Index(Kinds, x.Kind), slices.Index(Kinds, y.Kind))
+		return cmp.Or(order, strings.Compare(x.Where, y.Where))
 	})
 	return all
 }

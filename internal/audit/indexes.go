@@ -75,8 +75,8 @@ FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid JOIN pg_class t ON t.oid
   JOIN pg_am a ON a.oid = i.relam
 WHERE t.relnamespace = current_schema()::regnamespace AND a.amname = 'btree' ORDER BY 1, 2`
 
-// index reads the rows of a table by an index and without one, both at one moment, and compares what they add up to. Where
-// amcheck is installed, that looks at the index.
+// index reads the rows of a table by an index and without one, both at one moment, and compares what they add up to.
+// Where amcheck is installed, that looks at the index.
 func (r *round) index(ctx context.Context, x index) error {
 	if x.checked {
 		var none sql.NullString
@@ -115,9 +115,13 @@ func (r *round) index(ctx context.Context, x index) error {
 }
 
 // What PostgreSQL may read a table with: not an index, or nothing else.
-const (
-	planWithout = "SELECT set_config(name, CASE name WHEN 'enable_seqscan' THEN 'on' ELSE 'off' END, true) FROM pg_settings " +
-		"WHERE name IN ('enable_seqscan', 'enable_indexscan', 'enable_indexonlyscan', 'enable_bitmapscan')"
-	planWith = "SELECT set_config(name, CASE WHEN name IN ('enable_indexscan', 'enable_indexonlyscan') THEN 'on' ELSE 'off' END, true) FROM pg_settings " +
-		"WHERE name IN ('enable_seqscan', 'enable_indexscan', 'enable_indexonlyscan', 'enable_bitmapscan', 'enable_sort')"
+var (
+	planWithout = plan(`name IN ('enable_seqscan', 'enable_sort')`)
+	planWith    = plan(`name IN ('enable_indexscan', 'enable_indexonlyscan')`)
 )
+
+// plan allows the ways of reading for which the condition holds, until the end of the transaction, and no other.
+func plan(allowed string) string {
+	return "SELECT set_config(name, CASE WHEN " + allowed + " THEN 'on' ELSE 'off' END, true) FROM pg_settings WHERE " +
+		"name IN ('enable_seqscan', 'enable_indexscan', 'enable_indexonlyscan', 'enable_bitmapscan', 'enable_sort')"
+}

@@ -104,7 +104,8 @@ func (r *round) cursors(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ahead, err := store.Map[string, int64](r.a.DB.Reading(ctx), "SELECT name, seq FROM ledger_cursor WHERE seq > $1", head)
+	const query = "SELECT name, seq FROM ledger_cursor WHERE seq > $1"
+	ahead, err := store.Map[string, int64](r.a.DB.Reading(ctx), query, head)
 	if err != nil {
 		return err
 	}
@@ -159,8 +160,8 @@ func (r *round) whole(ctx context.Context) error {
 	return nil
 }
 
-// entries looks at every entry up to the one that is the last when it begins, and applies it to the tables beside. broken is why that was not possible,
-// which is a finding.
+// entries looks at every entry up to the one that is the last when it begins, and applies it to the tables beside.
+// broken is why that was not possible, which is a finding.
 func (r *round) entries(ctx context.Context, b *built) (broken, err error) {
 	t, missing := &tree{}, false
 	head, err := r.a.Ledger.Head(ctx)

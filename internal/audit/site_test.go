@@ -177,7 +177,8 @@ func (s *site) has(kind audit.Kind, where, text string) bool {
 	})
 }
 
-// change changes the database behind the server's back. Triggers that forbid it go first, and come back.
+// change changes the database behind the server's back: statements, each with its arguments behind it. {entries} is the
+// table of entries.
 func (s *site) change(statements ...any) {
 	s.T.Helper()
 	s.Must(s.DB.Bookkeep(context.Background(), "ledger_tree", func(tx *store.Tx) error {
@@ -192,7 +193,7 @@ func (s *site) change(statements ...any) {
 		for _, x := range statements {
 			if text, ok := x.(string); ok && isStatement(text) {
 				flush()
-				query = text
+				query = strings.ReplaceAll(text, "{entries}", ledgertest.EntryTable)
 				continue
 			}
 			args = append(args, x)
@@ -205,21 +206,22 @@ func (s *site) change(statements ...any) {
 // isStatement tells a statement from an argument.
 func isStatement(text string) bool {
 	word, _, ok := strings.Cut(text, " ")
-	return ok && slices.Contains([]string{"INSERT", "UPDATE", "DELETE", "ALTER", "DROP", "CREATE", "SELECT", "PRAGMA", "REINDEX"}, word)
+	return ok && strings.Contains(" INSERT UPDATE DELETE ALTER DROP CREATE SELECT PRAGMA REINDEX ", " "+word+" ")
 }
 
 // forge changes the table of entries. Triggers guard it, which are away in the transaction that does so.
 func (s *site) forge(statements ...any) {
 	s.T.Helper()
 	if s.DB.Name() == "postgres" {
-		drop, restore := "ALTER TABLE ledger_entry DISABLE TRIGGER USER", "ALTER TABLE ledger_entry ENABLE TRIGGER USER"
+		drop, restore := "ALTER TABLE {entries} DISABLE TRIGGER USER", "ALTER TABLE {entries} ENABLE TRIGGER USER"
 		s.change(slices.Concat([]any{drop}, statements, []any{restore})...)
 		return
 	}
 	var drop, restore []any
-	for _, name := range []string{"ledger_entry_no_delete", "ledger_entry_no_update"} {
+	for _, name := range []string{ledgertest.EntryTable + "_no_delete", ledgertest.EntryTable + "_no_update"} {
 		var text string
-		s.Must(s.DB.Read.QueryRowContext(context.Background(), "SELECT sql FROM sqlite_schema WHERE name = $1", name).Scan(&text))
+		const query = "SELECT sql FROM sqlite_schema WHERE name = $1"
+		s.Must(s.DB.Read.QueryRowContext(context.Background(), query, name).Scan(&text))
 		drop, restore = append(drop, "DROP TRIGGER "+name), append(restore, text)
 	}
 	s.change(slices.Concat(drop, statements, restore)...)

@@ -101,13 +101,16 @@ func (r *round) next(ctx context.Context, b *built, from store.Querier, upTo int
 	if len(b.kinds) > 0 {
 		where.In("e.kind", b.kinds)
 	}
-	entries, err := store.All(store.Reading(context.WithoutCancel(ctx), from), func(scan store.Scan) (ledger.Entry, error) {
+	query := "SELECT " + ledger.EntryColumns + " FROM " + ledger.EntryTable + " WHERE " + where.String() +
+		" ORDER BY e.seq"
+	reading := store.Reading(context.WithoutCancel(ctx), from)
+	entries, err := store.All(reading, func(scan store.Scan) (ledger.Entry, error) {
 		var row ledger.Row
 		if err := scan(row.After()...); err != nil {
 			return ledger.Entry{}, err
 		}
 		return row.Entry()
-	}, "SELECT "+ledger.EntryColumns+" FROM "+ledger.EntryTable+" WHERE "+where.String()+" ORDER BY e.seq", where.Args()...)
+	}, query, where.Args()...)
 	if err != nil {
 		return err
 	}

@@ -55,10 +55,10 @@ func (s *site) history() []want {
 	s.Must(s.DB.QueryRow(context.Background(), "SELECT hashes FROM ledger_tile WHERE level = 0 AND n = 1", nil, &tile))
 	tile[32*7] ^= 1
 	// A body that was replaced by that of another entry, with its salt; some that are gone; a column that hides an entry.
-	s.forge("UPDATE ledger_entry SET salt = (SELECT salt FROM ledger_entry WHERE seq = 202), "+
-		"body = (SELECT body FROM ledger_entry WHERE seq = 202) WHERE seq = 201",
-		"UPDATE ledger_entry SET salt = NULL, body = NULL WHERE seq > 300 AND seq <= 310",
-		"UPDATE ledger_entry SET subject = 'hidden' WHERE seq = 402",
+	s.forge("UPDATE {entries} SET salt = (SELECT salt FROM {entries} WHERE seq = 202), "+
+		"body = (SELECT body FROM {entries} WHERE seq = 202) WHERE seq = 201",
+		"UPDATE {entries} SET salt = NULL, body = NULL WHERE seq > 300 AND seq <= 310",
+		"UPDATE {entries} SET subject = 'hidden' WHERE seq = 402",
 		"UPDATE ledger_tile SET hashes = $1 WHERE level = 0 AND n = 1", tile)
 	return []want{
 		{audit.Bodies, "", "entry 201 "}, {audit.Erasures, "", "entry 301 "}, {audit.Records, "", "entry 402 "},
@@ -68,9 +68,9 @@ func (s *site) history() []want {
 
 // records are records that were changed, with bodies that fit.
 func (s *site) records() []want {
-	s.forge("UPDATE ledger_entry SET record = (SELECT record FROM ledger_entry WHERE seq = 502), "+
-		"salt = (SELECT salt FROM ledger_entry WHERE seq = 502), body = (SELECT body FROM ledger_entry WHERE seq = 502) "+
-		"WHERE seq = 501", "DELETE FROM ledger_entry WHERE seq = 503")
+	s.forge("UPDATE {entries} SET record = (SELECT record FROM {entries} WHERE seq = 502), "+
+		"salt = (SELECT salt FROM {entries} WHERE seq = 502), body = (SELECT body FROM {entries} WHERE seq = 502) "+
+		"WHERE seq = 501", "DELETE FROM {entries} WHERE seq = 503")
 	return []want{{audit.Records, "", "entry 501"}, {audit.Records, "", "Entry 503 is missing"}}
 }
 
@@ -96,8 +96,8 @@ func oldest(s *site) (note string) {
 
 // power is what grants power.
 func (s *site) power() []want {
-	s.change("INSERT INTO access_key (id, hash, kind, holder, hint, rate_limit, issued_at, expires_at, revoked_at) VALUES "+
-		"('key_by_hand', $1, 'operator', 'operator_x', '', 0, 0, 0, 0)", []byte("hash"),
+	s.change("INSERT INTO access_key (id, hash, kind, holder, hint, rate_limit, issued_at, expires_at, "+
+		"revoked_at) VALUES ('key_by_hand', $1, 'operator', 'operator_x', '', 0, 0, 0, 0)", []byte("hash"),
 		"UPDATE access_key SET revoked_at = 0 WHERE revoked_at > 0",
 		"UPDATE operator SET role = 'admin' WHERE name = 'vera'",
 		"DELETE FROM agent WHERE name = 'agent-2'",
@@ -207,7 +207,7 @@ func TestAnEndThatWasTakenAwayIsFound(t *testing.T) {
 		s.fill()
 		s.wantClean()
 		head := s.Head()
-		s.forge("DELETE FROM ledger_entry WHERE seq > $1", head-20, "UPDATE ledger_head SET seq = $1", head-20,
+		s.forge("DELETE FROM {entries} WHERE seq > $1", head-20, "UPDATE ledger_head SET seq = $1", head-20,
 			"UPDATE ledger_tree SET size = $1", head-20)
 		testbed.Until(t, "the end is missed", func() bool { return s.has(audit.Head, "", "ends at") }, s)
 		s.wantStopped()

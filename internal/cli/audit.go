@@ -18,7 +18,8 @@ func auditLine(s audit.Status) string {
 		text += fmt.Sprintf("; again now (%s), at entry %s of %s", s.Doing, output.Thousands(s.At), output.Thousands(s.Of))
 	}
 	if s.Fast != nil {
-		text += fmt.Sprintf("; the last entries and all that grants power %s, in %.0f s", output.Since(s.Fast.At), s.Fast.Seconds)
+		text += fmt.Sprintf("; the last entries and all that grants power %s, in %.0f s", output.Since(s.Fast.At),
+			s.Fast.Seconds)
 	}
 	return text
 }

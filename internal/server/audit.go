@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"signalbox/internal/alarm"
 	"signalbox/internal/audit"
 	"signalbox/internal/behalf"
@@ -56,7 +54,8 @@ func auditSettings() []Setting {
 	}
 }
 
-// AuditFolder is where the audit builds tables, in the data folder. It is emptied at each start, and no part of a backup.
+// AuditFolder is where the audit builds tables, in the data folder. It is emptied at each start, and is no part of a
+// backup.
 const AuditFolder = "audit"
 
 // openAudit makes the audit of everything in the database.
@@ -84,35 +83,4 @@ func (c *core) auditStatus(ctx context.Context) audit.Status {
 		}
 	}
 	return s
-}
-
-// auditMetrics registers the numbers of the audit.
-func (m *metrics) auditMetrics(a *audit.Audit) {
-	gauge := func(name, help string, read func(audit.Status) float64) {
-		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "signalbox_audit_" + name, Help: help},
-			func() float64 { return read(a.Status()) }))
-	}
-	at := func(p *audit.Pass) float64 {
-		if p == nil {
-			return 0
-		}
-		return float64(p.At.Unix())
-	}
-	gauge("position", "The entry that the audit of everything has come to.", func(s audit.Status) float64 {
-		return float64(s.At)
-	})
-	gauge("last_whole_timestamp_seconds", "When everything was audited last, 0 for never.", func(s audit.Status) float64 {
-		return at(s.Last)
-	})
-	gauge("last_fast_timestamp_seconds", "When the last entries and all that grants power were audited, 0 for never.",
-		func(s audit.Status) float64 { return at(s.Fast) })
-	gauge("processor_seconds", "Processor time that the audit has taken since the start.", func(s audit.Status) float64 {
-		return s.Processor
-	})
-	for _, k := range audit.Kinds {
-		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "signalbox_audit_findings_total", Help: "What the audit has found since the start, by kind.",
-			ConstLabels: prometheus.Labels{"kind": string(k)},
-		}, func() float64 { return float64(a.Total(k)) }))
-	}
 }

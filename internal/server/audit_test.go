@@ -81,8 +81,8 @@ func TestTheServerFindsWhatIsPutIntoItsDatabase(t *testing.T) {
 		if !strings.Contains(metrics, `signalbox_audit_findings_total{kind="power"} 1`) {
 			t.Error("the metrics do not say so")
 		}
-		if status, answer, _ := b.do(request{call: "POST /ops/workspaces", token: b.token(), body: `{"name":"w"}`}); status !=
-			http.StatusServiceUnavailable {
+		status, answer, _ := b.do(request{call: "POST /ops/workspaces", token: b.token(), body: `{"name":"w"}`})
+		if status != http.StatusServiceUnavailable {
 			t.Errorf("writes go on: %d %s", status, answer)
 		}
 	})
@@ -93,7 +93,8 @@ func TestTheServerReportsWhatTakesNoPower(t *testing.T) {
 	address := storetest.Postgres(t) // on SQLite any program that writes to the database is met by kin
 	b := start(t, address, fastAudit)
 	b.awaitAudit()
-	b.forger().forge("INSERT INTO timer (kind, subject, workspace, due_at) VALUES ('gate.expiry', 'gate_x', '', 9999999999999999)")
+	b.forger().forge("INSERT INTO timer (kind, subject, workspace, due_at) VALUES " +
+		"('gate.expiry', 'gate_x', '', 9999999999999999)")
 	testbed.Until(t, "/readyz lists it", func() bool {
 		status, answer, _ := b.do(request{call: "GET /readyz"})
 		return status == http.StatusOK && strings.Contains(answer, `"state: 1"`)

@@ -91,7 +91,7 @@ func newMetrics(c *core) *metrics {
 		}
 		return float64(head)
 	})
-	m.auditMetrics(c.audit)
+	c.audit.Register(r)
 	return m
 }
 

@@ -60,10 +60,14 @@ const (
 var uncut = context.Background()
 
 // openSQLite opens a database that is durable.
-func openSQLite(ctx context.Context, path string) (*DB, error) { return openLite(ctx, path, "synchronous(FULL)") }
+func openSQLite(ctx context.Context, path string) (*DB, error) {
+	return openLite(ctx, path, "synchronous(FULL)")
+}
 
 // Scratch opens a SQLite file for what is made again if it is lost: nothing is synced to disk.
-func Scratch(ctx context.Context, path string) (*DB, error) { return openLite(ctx, path, "synchronous(OFF)") }
+func Scratch(ctx context.Context, path string) (*DB, error) {
+	return openLite(ctx, path, "synchronous(OFF)")
+}
 
 // openLite opens the file three times: one connection that writes, a pool that can only read,
 // and one that copies the WAL. The first connection switches a new file to WAL.
