@@ -201,6 +201,9 @@ func (r *round) begin(ctx context.Context) error {
 // ended notes the end of a round. What could not be looked at is a problem and no finding.
 func (a *Audit) ended(r *round, began time.Time, err error) {
 	if err != nil {
+		if store.IsDamaged(err) {
+			r.report(context.Background(), Pages, "", "%s.", err)
+		}
 		if !errors.Is(err, context.Canceled) {
 			a.problem(err)
 		}

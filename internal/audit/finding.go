@@ -24,6 +24,7 @@ const (
 	Tiles       Kind = "tiles"       // a tile of the tree is not what the entries make of it
 	Checkpoints Kind = "checkpoints" // a signed checkpoint, or its file, is not one of this tree
 	Head        Kind = "head"        // the head of the ledger, or of its tree, has gone back
+	Pages       Kind = "pages"       // the database cannot read what is in its files
 	Power       Kind = "power"       // a table that grants power is not what the ledger says
 	State       Kind = "state"       // another table is not what the ledger says
 	Followers   Kind = "followers"   // a table that follows the ledger is not what it should be
@@ -34,7 +35,7 @@ const (
 
 // Kinds are all kinds.
 var Kinds = []Kind{
-	Records, Bodies, Erasures, Tiles, Checkpoints, Head, Power, State, Followers, Cursors, Indexes, Schema,
+	Records, Bodies, Erasures, Tiles, Checkpoints, Head, Pages, Power, State, Followers, Cursors, Indexes, Schema,
 }
 
 // stops reports whether a finding of the kind means that nothing must be written any more.
@@ -48,6 +49,7 @@ var titles = map[Kind][2]string{
 	Tiles:       {"The ledger's tree in the database is not what its entries make of it", restore},
 	Checkpoints: {"A checkpoint of the ledger is not one of its tree", restore},
 	Head:        {"The end of the ledger is gone", restore},
+	Pages:       {"The database cannot read what is in its files", restore},
 	Power:       {"A table that grants power is not what the ledger says", rebuild},
 	State:       {"A table is not what the ledger says", rebuild},
 	Followers:   {"A table that follows the ledger is not what it should be", rebuild},

@@ -1,6 +1,7 @@
 package audit_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -230,4 +231,24 @@ func TestWhatWasPutRightIsNoFindingAnyMore(t *testing.T) {
 			t.Errorf("%d findings were counted", n)
 		}
 	})
+}
+
+// A page of the database file is overwritten while the server is stopped.
+func TestAPageThatWasOverwrittenIsFound(t *testing.T) {
+	address, dir := storetest.SQLite(t), t.TempDir()
+	s := open(t, address, dir, options{})
+	s.fill()
+	s.Stop()
+	s.DB.Close() // the last connection copies everything into the file
+	file := testbed.Read(t, address)
+	const page = 4096
+	at := bytes.Index(file, []byte(`{"seq":250,`))
+	if at < 0 {
+		t.Fatal("entry 250 is not in the file")
+	}
+	clear(file[at/page*page : (at/page+1)*page])
+	testbed.Write(t, address, file)
+	s = open(t, address, dir, options{})
+	s.wants([]want{{audit.Pages, "", "malformed"}})
+	s.wantStopped()
 }
