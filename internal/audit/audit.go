@@ -232,7 +232,10 @@ func (a *Audit) problem(err error) {
 	a.Log.Warn("cannot audit; will try again", "error", err.Error())
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.status.Problem = fault.From(store.Explain(err)).Message
+	a.status.Problem = err.Error()
+	if known, ok := errors.AsType[*fault.Error](store.Explain(err)); ok {
+		a.status.Problem = known.Message
+	}
 }
 
 // doing notes how far the whole round is.

@@ -117,10 +117,10 @@ func (r *round) report(ctx context.Context, kind Kind, where, detail string, arg
 	if f.Count++; f.Count <= maxDetails {
 		f.Details = append(f.Details, fmt.Sprintf(detail, args...))
 	}
-	if first {
-		a.count[kind]++
-	}
 	told := a.told[string(kind)+" "+where]
+	if !told {
+		a.count[kind]++ // what both rounds find counts once
+	}
 	a.told[string(kind)+" "+where] = true
 	tell := f.Finding
 	a.mu.Unlock()
