@@ -111,8 +111,12 @@ func New(o Options) *Audit {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	beside := besideSQLite
+	if o.DB.Name() != "sqlite" {
+		beside = besidePostgres
+	}
 	return &Audit{
-		Options: o, began: o.Now(), pace: &pace{share: o.Share, at: time.Now()}, findings: map[place]*found{},
+		Options: o, began: o.Now(), pace: &pace{share: o.Share, beside: beside, at: time.Now()}, findings: map[place]*found{},
 		told: map[string]bool{}, count: map[Kind]int64{}, status: Status{Doing: doingRest, Share: o.Share},
 	}
 }

@@ -13,6 +13,9 @@ import (
 // long as the share demands.
 type pace struct {
 	share float64
+	// beside is by how much more the process takes than the threads that are measured: for collecting garbage, and for
+	// what the driver does in goroutines of its own.
+	beside float64
 	first atomic.Bool // the fast round is under way, and the whole one waits
 
 	mu    sync.Mutex
@@ -55,13 +58,16 @@ type worker struct {
 
 func (p *pace) worker(fast bool) *worker { return &worker{p: p, fast: fast, mark: threadTime()} }
 
-// beside is how much is added for what a step has others do: collecting garbage, the driver's goroutines.
-const beside = 1.25
+// What BenchmarkAudit has found for either database, rounded up.
+const (
+	besideSQLite   = 1.25
+	besidePostgres = 1.8
+)
 
 // rest adds up what was used since the last rest, and waits. It returns the error of ctx when that ends.
 func (w *worker) rest(ctx context.Context) error {
 	now := threadTime()
-	used := time.Duration(beside * float64(now-w.mark))
+	used := time.Duration(w.p.beside * float64(now-w.mark))
 	w.used += used
 	pause := w.p.use(used)
 	w.mark = now
