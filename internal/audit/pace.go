@@ -16,7 +16,7 @@ type pace struct {
 	// beside is by how much more the process takes than the threads that are measured: for collecting garbage, and for
 	// what the driver does in goroutines of its own.
 	beside float64
-	first atomic.Bool // the fast round is under way, and the whole one waits
+	first  atomic.Bool // the fast round is under way, and the whole one waits
 
 	mu    sync.Mutex
 	owed  time.Duration // processor time that was used and not yet rested for; less than nothing is in hand
