@@ -19,7 +19,7 @@ var (
 	core = []string{
 		"fault", "file", "wire", "id", "address", "store", "ledger", "clock", "proc", "scope", "recall", "refusal", "oidc", "roster",
 		"alarm", "price", "kin", "passkey", "secret", "reload", "ready", "show", "facts", "policy", "behalf", "handoff", "rulebook", "delegate", "gate",
-		"counter", "deliver", "sink", "notify", "blob", "protocol",
+		"counter", "deliver", "sink", "notify", "blob", "audit", "protocol",
 	}
 	protocols = readProtocols(os.DirFS(root))
 	top       = []string{"mcp", "web", "telemetry", "server", "conform", "cli"}

@@ -71,7 +71,7 @@ func (x *Index) Run(ctx context.Context) error { return x.ledger.Hold(ctx, "beha
 // with every page: entries that are read twice change nothing.
 func (x *Index) follow(ctx context.Context) error {
 	var stored int64
-	if err := x.db.QueryRow(ctx, "SELECT seq FROM behalf_cursor WHERE id = 1", nil, &stored); err != nil {
+	if err := x.db.QueryRow(ctx, Place, nil, &stored); err != nil {
 		return err
 	}
 	for at := stored; ; {
@@ -127,12 +127,30 @@ func rows(e *ledger.Entry) (all []row) {
 	return all
 }
 
+// IndexTable is the table of the index, and Place the query for the entry up to which it has all rows.
+const (
+	IndexTable = "behalf_entry (who, seq)"
+	Place      = "SELECT seq FROM behalf_cursor WHERE id = 1"
+)
+
+// Put stores the rows of an entry, for those who build the index again to compare it.
+func Put(tx *store.Tx, e *ledger.Entry) error {
+	for _, r := range rows(e) {
+		r.put(tx)
+	}
+	return nil
+}
+
+func (r row) put(tx *store.Tx) {
+	tx.Exec("INSERT INTO behalf_entry (who, seq) VALUES ($1, $2) ON CONFLICT DO NOTHING", r.who, r.seq)
+}
+
 // save stores rows, in the order of the key, so that each page of the table is touched once, and the place.
 func (x *Index) save(ctx context.Context, all []row, at int64) error {
 	slices.SortFunc(all, func(a, b row) int { return cmp.Or(cmp.Compare(a.who, b.who), cmp.Compare(a.seq, b.seq)) })
 	return x.db.Bookkeep(ctx, "behalf_cursor", func(tx *store.Tx) error {
 		for _, r := range all {
-			tx.Exec("INSERT INTO behalf_entry (who, seq) VALUES ($1, $2) ON CONFLICT DO NOTHING", r.who, r.seq)
+			r.put(tx)
 		}
 		tx.Exec("UPDATE behalf_cursor SET seq = $1 WHERE id = 1 AND seq < $1", at)
 		return nil

@@ -144,7 +144,7 @@ func examineAll(ctx context.Context, a *command.App, config *server.Config) (all
 		examineHooks(),
 	}
 	if status != nil {
-		all = append(all, examineLinks(ctx, a)...)
+		all = append(append(all, examineLinks(ctx, a)...), examineAudit(status.Audit)...)
 		for _, one := range status.Exports {
 			text, good := one.Text(time.Now())
 			all = append(all, finding{"export", good, one.Name + " " + text})

@@ -59,6 +59,7 @@ func printStatus(w output.Printer, base string, s server.Status) {
 	w.Print("database    %s", s.Database)
 	w.Print("ledger      %s entries, %s under a signed checkpoint%s",
 		output.Thousands(s.Entries), output.Thousands(s.Checkpoint), signs)
+	w.Print("audit       %s", auditLine(s.Audit))
 	w.Print("origin      %s", s.Origin)
 	for _, one := range s.Exports {
 		text, _ := one.Text(time.Now())

@@ -99,3 +99,18 @@ func Compare(ctx context.Context, db *store.DB, dir string) error {
 	}
 	return l.refusal()
 }
+
+// Refuse stops the writes of this process: something was found that is not what was signed.
+func (l *Ledger) Refuse(err error) { l.refuse(err) }
+
+// Covered is the tree under the newest checkpoint that this process has signed or seen.
+func (l *Ledger) Covered() (size int64, root [tlog.HashSize]byte) {
+	c := l.covered.Load()
+	return c.size, c.root
+}
+
+// OpenCheckpoint checks the signature of a checkpoint, and reads what it says of the tree.
+func (l *Ledger) OpenCheckpoint(signed []byte) (size int64, root [tlog.HashSize]byte, err error) {
+	c, err := parseCheckpoint(signed, l.key.verifier)
+	return c.size, c.root, err
+}

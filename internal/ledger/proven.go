@@ -133,6 +133,7 @@ func (l *Ledger) prove(ctx context.Context, e *Entry) error {
 		first, proved = n<<tileHeight+1, t.tiles[[2]int64{0, n}]
 	}
 	l.leaves.addTile(first, proved)
+	l.leaves.trim(signed.size)
 	return nil
 }
 

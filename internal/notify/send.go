@@ -108,6 +108,20 @@ func (n *Notifier) message(ctx context.Context, c Channel, a deliver.Attempt, p 
 	return m, nil
 }
 
+// Tell shows an alarm in every channel, once and at once, without the ledger: for what is found when nothing can be
+// recorded any more. What a channel does not take is logged.
+func (n *Notifier) Tell(ctx context.Context, one alarm.Alarm) {
+	for _, c := range n.Channels {
+		m := Message{
+			ID: one.Kind, Number: 1, At: one.RaisedAt, Event: alarm.Raised, Alarm: &one, Link: n.base + address.Alarms.At(),
+		}
+		m.write(c.Room())
+		if r := c.Send(ctx, m); r.Verdict != deliver.Succeeded {
+			n.log.Error("cannot tell a channel of an alarm", "channel", c.Target(), "alarm", one.Title, "error", r.Text)
+		}
+	}
+}
+
 // fillFromEntry fills in what only the entry knows: how the gate was at that moment, and whom a
 // step of the ladder asks.
 func (n *Notifier) fillFromEntry(ctx context.Context, m *Message, seq int64) error {

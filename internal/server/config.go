@@ -40,7 +40,8 @@ type Config struct {
 	Shared        string         // a folder for users whom it lets in; the data folder when empty
 	URLKeys       bool           // keys may be part of an address
 	Retention     time.Duration  // 0 is for ever
-	KeepSecrets   bool           // what agents say is kept with its credentials
+	Audit         Audit
+	KeepSecrets   bool // what agents say is kept with its credentials
 	Provider      string
 	Aliases       []string // domains that mean us too
 	Registration  string

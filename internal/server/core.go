@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"signalbox/internal/alarm"
+	"signalbox/internal/audit"
 	"signalbox/internal/behalf"
 	"signalbox/internal/clock"
 	"signalbox/internal/counter"
@@ -105,6 +106,7 @@ type core struct {
 	opened    []protocol.Service
 	taskMail  *taskMail
 	timers    *clock.Timers
+	audit     *audit.Audit
 	counters  *counter.Counters
 	sinks     *sink.Sinks
 	telemetry *telemetry.Telemetry
@@ -226,6 +228,7 @@ func (c *core) open(ctx context.Context, config *Config, more []protocol.Protoco
 	if c.sinks, err = sink.New(config.Export.options(c)); err != nil {
 		return err
 	}
+	c.openAudit(config, more)
 	return c.openWeb(config, list)
 }
 
@@ -261,7 +264,7 @@ func (c *core) run(ctx context.Context) error {
 	running := []func(context.Context) error{
 		c.Roster.Run, c.Prices.Run, c.Handoffs.Run, c.Refusals.Run, c.Book.Run, c.timers.Run, c.Outbox.Run, c.notifier.Run,
 		c.Behalf.Run, c.counters.Run, c.web.Run, c.taskMail.run, c.Kin.Run, c.vigil.Run, c.sinks.Run,
-		c.telemetry.Run, c.reloader.Run,
+		c.telemetry.Run, c.reloader.Run, c.audit.Run,
 	}
 	for _, s := range c.opened {
 		running = append(running, s.Run)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"signalbox/internal/alarm"
+	"signalbox/internal/audit"
 	"signalbox/internal/counter"
 	"signalbox/internal/fault"
 	"signalbox/internal/reload"
@@ -65,6 +66,8 @@ type Status struct {
 	Exports []sink.State `json:"exports,omitempty"`
 	// Forwarder is a reverse proxy in front of the server that its configuration does not name.
 	Forwarder *Forwarder `json:"forwarder,omitempty"`
+	// Audit is how far the server is with auditing itself, and what it has found.
+	Audit audit.Status `json:"audit"`
 }
 
 // Now is what there is at a moment, counted and not listed, and what was counted today (UTC).
@@ -82,6 +85,8 @@ type Now struct {
 type Readiness struct {
 	Ready   bool   `json:"ready"`
 	Problem string `json:"problem,omitempty"`
+	// Audit is what the audit has found, by kind.
+	Audit []string `json:"audit,omitempty"`
 }
 
 // ownRoutes are the calls about the server itself. /healthz looks at nothing: a process
@@ -133,16 +138,16 @@ func (s *Server) problem(ctx context.Context) error {
 // getReady answers GET /readyz.
 func (s *Server) getReady(w http.ResponseWriter, r *http.Request) error {
 	if err := s.problem(r.Context()); err != nil {
-		return wire.Reply(w, http.StatusServiceUnavailable, Readiness{Problem: fault.From(err).Message})
+		return wire.Reply(w, http.StatusServiceUnavailable, Readiness{Problem: fault.From(err).Message, Audit: s.core.audit.Brief()})
 	}
-	return wire.Reply(w, http.StatusOK, Readiness{Ready: true})
+	return wire.Reply(w, http.StatusOK, Readiness{Ready: true, Audit: s.core.audit.Brief()})
 }
 
 // status is the state of the server. It never fails: what cannot be read now is left at zero, and Problem says why.
 func (s *Server) status(ctx context.Context) Status {
 	out := Status{
 		Version: Version, Ready: true, StartedAt: s.started.UTC(), Database: s.core.DB.Name(),
-		Signs: s.core.Ledger.Signs(), Origin: s.core.Ledger.Origin(), Forwarder: s.edge.unknown.Load(),
+		Signs: s.core.Ledger.Signs(), Origin: s.core.Ledger.Origin(), Forwarder: s.edge.unknown.Load(), Audit: s.core.auditStatus(ctx),
 	}
 	if err := s.problem(ctx); err != nil {
 		out.Ready, out.Problem = false, fault.From(err).Message

@@ -207,6 +207,7 @@ func (m *mailers) timed(b *testing.B, client *http.Client, method, path string, 
 // ledger to its end, so that nobody has to do it now.
 func fillWithMail(b *testing.B, config *server.Config) {
 	b.Helper()
+	config.Audit.Fast, config.Audit.Whole = 1000*time.Hour, 1000*time.Hour // it would find that nobody signed this
 	db := migrated(b, config)
 	defer db.Close()
 	at := time.Now().Add(-24 * time.Hour)

@@ -173,7 +173,7 @@ var Settings = slices.Concat([]Setting{
 	choice("log.access_format", "json", access.Forms, "the format of the access log", func(c *Config) *string {
 		return &c.AccessForm
 	}),
-}, exportSettings(), telemetrySettings(), mailSettings(), proxySettings(), runSettings(), notifySettings(),
+}, exportSettings(), telemetrySettings(), auditSettings(), mailSettings(), proxySettings(), runSettings(), notifySettings(),
 	webSettings(), userSettings())
 
 // text is a setting without a check. absent is its default.

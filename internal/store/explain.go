@@ -40,6 +40,15 @@ func IsUnique(err error) bool {
 	return ok && e.Code == "23505"
 }
 
+// IsDamaged reports whether the database could not read its own pages: somebody has written over them, or the disk fails.
+func IsDamaged(err error) bool {
+	if code := primaryCode(err); code == sqlite3.SQLITE_CORRUPT || code == sqlite3.SQLITE_NOTADB {
+		return true
+	}
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (e.Code == "XX001" || e.Code == "XX002")
+}
+
 // lines reads the first column of every row.
 func lines(ctx context.Context, db *sql.DB, query string) (string, error) {
 	rows, err := db.QueryContext(ctx, query)

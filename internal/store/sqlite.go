@@ -59,14 +59,24 @@ const (
 // goroutine per statement to watch one that can, and a commit must not be interrupted.
 var uncut = context.Background()
 
-// openSQLite opens the file three times: one connection that writes, a pool that can only read,
-// and one that copies the WAL. The first connection switches a new file to WAL.
+// openSQLite opens a database that is durable.
 func openSQLite(ctx context.Context, path string) (*DB, error) {
+	return openLite(ctx, path, "synchronous(FULL)")
+}
+
+// Scratch opens a SQLite file for what is made again if it is lost: nothing is synced to disk.
+func Scratch(ctx context.Context, path string) (*DB, error) {
+	return openLite(ctx, path, "synchronous(OFF)")
+}
+
+// openLite opens the file three times: one connection that writes, a pool that can only read,
+// and one that copies the WAL. The first connection switches a new file to WAL.
+func openLite(ctx context.Context, path, sync string) (*DB, error) {
 	if err := ownFile(path); err != nil {
 		return nil, err
 	}
 	// busy_timeout comes first, so that switching to WAL waits its turn too.
-	write, err := openFile(path, "busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)", ownCopy,
+	write, err := openFile(path, "busy_timeout(10000)", "journal_mode(WAL)", sync, ownCopy,
 		"journal_size_limit(67108864)")
 	if err != nil {
 		return nil, err
@@ -82,7 +92,7 @@ func openSQLite(ctx context.Context, path string) (*DB, error) {
 		_ = write.Close()
 		return nil, err
 	}
-	copying, err := openFile(path, "busy_timeout(10000)", "synchronous(FULL)")
+	copying, err := openFile(path, "busy_timeout(10000)", sync)
 	if err != nil {
 		_ = write.Close()
 		_ = read.Close()

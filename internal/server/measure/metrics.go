@@ -93,6 +93,7 @@ func New(c Sources) *Metrics {
 		}
 		return float64(head)
 	})
+	c.audit.Register(r)
 	return m
 }
 
