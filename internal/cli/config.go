@@ -138,6 +138,9 @@ func examineAll(ctx context.Context, a *command.App, config *server.Config) (all
 	}
 	if status != nil {
 		all = append(all, examineLinks(ctx, a)...)
+		if b := status.Backup; b != nil {
+			all = append(all, finding{"backups", b.Problem == "" && !b.Overdue, b.Text()})
+		}
 	}
 	return all, status
 }

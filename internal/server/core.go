@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"signalbox/internal/alarm"
+	"signalbox/internal/backup"
 	"signalbox/internal/behalf"
 	"signalbox/internal/clock"
 	"signalbox/internal/counter"
@@ -29,6 +30,7 @@ import (
 	"signalbox/internal/harness"
 	"signalbox/internal/kin"
 	"signalbox/internal/ledger"
+	"signalbox/internal/ledger/dump"
 	"signalbox/internal/notify"
 	"signalbox/internal/oidc"
 	"signalbox/internal/passkey"
@@ -99,6 +101,7 @@ type core struct {
 	timers   *clock.Timers
 	counters *counter.Counters
 	web      *web.Web
+	backups  *backup.Schedule
 }
 
 // openCore opens everything over the database. After an error nothing stays open. base is the address at which people
@@ -124,6 +127,9 @@ func openCore(ctx context.Context, c *Config, base string, e *edge, log *slog.Lo
 func (c *core) open(ctx context.Context, config *Config, more []protocol.Protocol) (err error) {
 	list := append(c.protocols(config), more...)
 	if err := c.DB.Migrate(ctx, Migrations(more...)...); err != nil {
+		return err
+	}
+	if err := dump.InUse(ctx, c.DB); err != nil {
 		return err
 	}
 	if c.clock, err = openClock(config); err != nil {
@@ -203,6 +209,9 @@ func (c *core) open(ctx context.Context, config *Config, more []protocol.Protoco
 		DB: c.DB, Ledger: c.Ledger, Roster: c.Roster, Gates: c.Gates, Now: c.Now, Log: c.Log, Readers: list.Counters(),
 		Decisions: list.Readers(),
 	})
+	if err := c.openBackups(ctx, config); err != nil {
+		return err
+	}
 	return c.openWeb(config, list)
 }
 
@@ -237,7 +246,7 @@ func keyFile(c *Config, name string) ([]byte, error) {
 func (c *core) run(ctx context.Context) error {
 	running := []func(context.Context) error{
 		c.Roster.Run, c.Prices.Run, c.Handoffs.Run, c.Refusals.Run, c.Book.Run, c.timers.Run, c.Outbox.Run, c.notifier.Run,
-		c.Behalf.Run, c.counters.Run, c.web.Run, c.taskMail.run, c.Kin.Run,
+		c.Behalf.Run, c.counters.Run, c.web.Run, c.taskMail.run, c.Kin.Run, c.backups.Run,
 	}
 	for _, s := range c.opened {
 		running = append(running, s.Run)
@@ -288,7 +297,7 @@ func (c *core) watched(config *Config, more []protocol.Protocol) kin.Watch {
 }
 
 // DatabaseFile is the SQLite database in the data folder. Copying it while a server runs
-// gives a broken copy without its write-ahead log; use a backup command of SQLite.
+// gives a broken copy without its write-ahead log; `signalbox backup` makes a whole one.
 const DatabaseFile = "signalbox.db"
 
 // OpenStore opens the database that the configuration names, without migrating it.

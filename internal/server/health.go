@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"signalbox/internal/alarm"
+	"signalbox/internal/backup"
 	"signalbox/internal/counter"
 	"signalbox/internal/fault"
 	"signalbox/internal/roster"
@@ -57,6 +58,8 @@ type Status struct {
 	Alarms []alarm.Alarm `json:"alarms"`
 	// Now is what there is at this moment, of all that the caller may see.
 	Now Now `json:"now"`
+	// Backup is how scheduled backups are; nil without a schedule.
+	Backup *backup.State `json:"backup,omitempty"`
 	// Forwarder is a reverse proxy in front of the server that its configuration does not name.
 	Forwarder *Forwarder `json:"forwarder,omitempty"`
 }
@@ -76,6 +79,8 @@ type Now struct {
 type Readiness struct {
 	Ready   bool   `json:"ready"`
 	Problem string `json:"problem,omitempty"`
+	// Backup is how scheduled backups are; an old one does not make the server unready.
+	Backup *backup.State `json:"backup,omitempty"`
 }
 
 // ownRoutes are the calls about the server itself. /healthz looks at nothing: a process
@@ -126,7 +131,11 @@ func (s *Server) getReady(w http.ResponseWriter, r *http.Request) error {
 	if err := s.problem(r.Context()); err != nil {
 		return wire.Reply(w, http.StatusServiceUnavailable, Readiness{Problem: fault.From(err).Message})
 	}
-	return wire.Reply(w, http.StatusOK, Readiness{Ready: true})
+	state, err := s.core.backups.State(r.Context())
+	if err == nil && state != nil {
+		state.Problem = "" // which may name places
+	}
+	return wire.Reply(w, http.StatusOK, Readiness{Ready: true, Backup: state})
 }
 
 // status is the state of the server. It never fails: what cannot be read now is left at zero, and Problem says why.
@@ -152,6 +161,9 @@ func (s *Server) status(ctx context.Context) Status {
 	}
 	if _, size, err := s.core.Ledger.Signed(ctx); err == nil {
 		out.Checkpoint = size
+	}
+	if state, err := s.core.backups.State(ctx); err == nil {
+		out.Backup = state
 	}
 	return out
 }

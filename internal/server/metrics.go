@@ -91,6 +91,7 @@ func newMetrics(c *core) *metrics {
 		}
 		return float64(head)
 	})
+	r.MustRegister(c.backups)
 	return m
 }
 
