@@ -2,7 +2,6 @@ package dump
 
 import (
 	"context"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -96,7 +95,10 @@ func (w *Writer) grow(entries []ledger.Entry) error {
 
 // Add adds the entries that follow those that are there, and applies them to the tables, in one transaction.
 func (w *Writer) Add(ctx context.Context, entries []ledger.Entry) error {
-	before := ledger.Frontier{Size: w.Tree.Size, Roots: slices.Clone(w.Tree.Roots)}
+	before := w.Tree.Size
+	if err := ctx.Err(); err != nil { // SQLite would go on
+		return err
+	}
 	if err := w.grow(entries); err != nil {
 		return err
 	}
@@ -109,7 +111,7 @@ func (w *Writer) Add(ctx context.Context, entries []ledger.Entry) error {
 	if err := tx.QueryRow("SELECT seq FROM ledger_head WHERE id = 1", nil, &head); err != nil {
 		return err
 	}
-	if head != before.Size {
+	if head != before {
 		return fault.New(fault.Conflict, "Another program fills this database at the same time. Wait until it has ended.")
 	}
 	for i := range entries {
