@@ -11,6 +11,7 @@ import (
 	"filippo.io/age"
 
 	"signalbox/internal/blob"
+	"signalbox/internal/clock"
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/ledger/dump"
@@ -73,7 +74,7 @@ func Make(ctx context.Context, s Source, to *Place, recipients []string, now tim
 	if b.keys, err = Recipients(recipients); err != nil {
 		return b.made, err
 	}
-	if b.view, err = dump.Look(ctx, s.DB, s.Tables); err != nil {
+	if b.view, err = s.look(ctx); err != nil {
 		return b.made, err
 	}
 	if b.view.Closed != nil {
@@ -111,6 +112,24 @@ func Make(ctx context.Context, s Source, to *Place, recipients []string, now tim
 	b.made.Number = b.m.Number
 	_ = to.clean(ctx, b.m, s.Dir, now) // the next one tries again; a place may forbid it on purpose
 	return b.made, nil
+}
+
+// look reads what is beside the entries. It waits for a checkpoint over all that was there when it began, so that a backup
+// has what was acknowledged before it; three seconds at the most, since there may be nobody to sign.
+func (s Source) look(ctx context.Context) (v dump.View, err error) {
+	head := int64(1)
+	for tries := 0; ; tries++ {
+		if v, err = dump.Look(ctx, s.DB, s.Tables); err != nil {
+			return v, err
+		}
+		if tries == 0 {
+			head = max(head, v.Head)
+		}
+		if v.Size >= head || v.Closed != nil || tries == 30 {
+			return v, nil
+		}
+		clock.Pause(ctx, 100*time.Millisecond)
+	}
 }
 
 // begin finds the backup that this one goes on from, nil for none. One for other recipients, or of which something is
