@@ -52,10 +52,8 @@ func openKey(ctx context.Context, o Options) (key, error) {
 	if err != nil {
 		return key{}, err
 	}
-	// A key has its name once the database knows it: one that has its name and an empty database is of a ledger
-	// that is elsewhere, or was lost.
-	newPath := keyPath + ".new"
-	fresh := private == ""
+	// A key has its name once the database knows it; with an empty one it is of a ledger that is elsewhere, or lost.
+	newPath, fresh := keyPath+".new", private == ""
 	if fresh {
 		if private, err = readText(newPath); err != nil { // left by a first start that was killed
 			return key{}, err
@@ -80,9 +78,8 @@ func openKey(ctx context.Context, o Options) (key, error) {
 	switch {
 	case known == "" && (!fresh || k.signer == nil):
 		return key{}, fault.New(fault.LedgerMismatch,
-			"The database is empty, and %s has the key of a ledger. To bring that ledger back run `signalbox restore`, or "+
-				"`signalbox migrate` if it is in another database; to begin a new one, move %s, %s and %s out of the folder.",
-			o.Dir, KeyFile, PublicKeyFile, CheckpointFile)
+			"The database is empty, and %s has a ledger's key. Bring that ledger back with `signalbox restore`, or `signalbox "+
+				"migrate`; to begin a new one, move %s, %s and %s away.", o.Dir, KeyFile, PublicKeyFile, CheckpointFile)
 	case known == "":
 		if known, err = storeKey(ctx, o, k.text); err != nil {
 			return key{}, err
