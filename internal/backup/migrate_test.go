@@ -3,6 +3,7 @@ package backup_test
 import (
 	"context"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -125,11 +126,11 @@ func TestALedgerInUseDoesNotMove(t *testing.T) {
 	t.Parallel()
 	h := newHome(t, storetest.Postgres(t))
 	h.write(5)
-	held, done := make(chan struct{}), make(chan struct{})
+	held := make(chan struct{})
+	tell := sync.OnceFunc(func() { close(held) })
 	h.Run(func(ctx context.Context) error {
-		return h.Ledger.Hold(ctx, "timers", func(context.Context) error { close(held); <-done; return nil })
+		return h.Ledger.Hold(ctx, "timers", func(ctx context.Context) error { tell(); <-ctx.Done(); return nil })
 	})
-	defer close(done)
 	<-held
 	h.Must(h.Ledger.Checkpoint(t.Context()))
 	a := h.newAway(storetest.SQLite(t))
