@@ -31,8 +31,9 @@ race: ## Run every test with the race detector; takes a C compiler
 bench: ## Measure what the budgets name and print a table with ratios
 	@scripts/with-postgres scripts/bench
 
-soak: ## Try what takes minutes: a thousand sequences of keys in the inbox
+soak: ## Try what takes minutes: a thousand sequences of keys in the inbox, fifty backups under load
 	@scripts/test-tools
+	@scripts/in-memory scripts/with-postgres go test $(FLAGS) ./internal/backup -run UnderLoad -count 1 -v -args -backups 50
 	@go test $(FLAGS) ./internal/server -run NoKeysDecide -count 1 -v -args -sequences 1000
 
 lint: ## Run golangci-lint; its first run builds it, which takes minutes

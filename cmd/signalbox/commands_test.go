@@ -222,6 +222,18 @@ var instead = map[string]string{
 	"signalbox up":    "signalbox up --data fresh --listen 127.0.0.1:0",
 	"signalbox %s %s": "signalbox keys issue probe-agent",
 
+	"signalbox up --data %s":    "signalbox up --data fresh --listen 127.0.0.1:0",
+	"signalbox backup":          backedUp,
+	"signalbox backup identity": "signalbox backup identity --out id",
+	"signalbox backup keys":     backedUp,
+	"signalbox restore":         backedUp + restored,
+	"signalbox migrate":         "signalbox migrate --help",
+	"signalbox backup --to /mnt/backup --recipient age1…": backedUp,
+	"signalbox restore --from /mnt/backup --identity backup-identity.txt --keys keys.age --data ./restored": backedUp +
+		restored,
+	"signalbox migrate --from sqlite --to postgres --db postgres://signalbox@db.example/signalbox": "signalbox " +
+		"migrate --help",
+
 	"signalbox login --cli": "signalbox login --help",
 	"signalbox login --cli --server https://signalbox.example.com": "signalbox login --help",
 
@@ -315,6 +327,10 @@ var instead = map[string]string{
 }
 
 const (
+	// backedUp makes a backup, for an identity of its own, and restored brings it back.
+	backedUp = "r=$(signalbox backup identity --out i) && signalbox backup keys --out k --recipient $r && " +
+		"signalbox backup --to b --recipient $r"
+	restored = " && signalbox restore --from b --identity i --keys k --data restored"
 	// mailed makes an agent of the folder's own, with a message in its inbox.
 	mailed = "{ signalbox mail status >out 2>&1 || signalbox mail register dora; } && signalbox mail send dora Hello " +
 		"'To myself' && signalbox mail fetch && "

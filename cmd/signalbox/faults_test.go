@@ -406,7 +406,7 @@ func TestAnOldBackupIsNoticedAtOnce(t *testing.T) {
 	testbed.Until(t, "where it can be read", func() bool {
 		return strings.Contains(out.String(), "It can be read at http://")
 	}, out, log)
-	for _, s := range []string{"TAKES NO WRITES", "signed over 7 entries and the database holds 4"} {
+	for _, s := range []string{"TAKES NO WRITES", "signed over 7 entries and the database holds 4", "signalbox restore"} {
 		if !strings.Contains(out.String(), s) {
 			t.Errorf("the person who starts it does not see %q:\n%s", s, out)
 		}

@@ -19,7 +19,7 @@ var (
 	core = []string{
 		"fault", "file", "wire", "id", "address", "store", "ledger", "clock", "proc", "scope", "recall", "refusal", "oidc", "roster",
 		"alarm", "price", "kin", "passkey", "secret", "reload", "ready", "show", "facts", "policy", "behalf", "handoff", "rulebook", "delegate", "gate",
-		"counter", "deliver", "sink", "notify", "blob", "audit", "protocol",
+		"counter", "deliver", "sink", "notify", "blob", "audit", "backup", "protocol",
 	}
 	protocols = readProtocols(os.DirFS(root))
 	top       = []string{"mcp", "web", "telemetry", "server", "conform", "cli"}
@@ -72,6 +72,7 @@ var libraries = []struct {
 	},
 	{"github.com/modelcontextprotocol/go-sdk", "mcp", "a vendor's SDK stays in the package that talks to that vendor"},
 	{"github.com/go-webauthn/webauthn", "passkey", "what a signature of a person is worth is decided in one place"},
+	{"filippo.io/age", "backup", "what is encrypted for keeping, and for whom, is decided in one place"},
 	{"github.com/go-telegram/bot", "notify", "a vendor's SDK stays in the package that talks to that vendor"},
 	{"go.opentelemetry.io", "telemetry", "a vendor's SDK stays in the package that talks to that vendor"},
 	{"github.com/wneessen/go-mail", "notify", "a vendor's SDK stays in the package that talks to that vendor"},

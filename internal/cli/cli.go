@@ -22,6 +22,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"signalbox/internal/cli/backup"
 	"signalbox/internal/cli/bench"
 	"signalbox/internal/cli/command"
 	"signalbox/internal/cli/demo"
@@ -75,6 +76,7 @@ func newRoot(a *command.App) *cobra.Command {
 		screen.NewTop(a), task.New(a), newMCP(a), newCounters(a),
 		run.New(a), harness.New(a), hook.New(a), mail.New(a), service.New(a),
 		newConform(a), bench.New(a), demo.New(a), newVersion(a),
+		backup.New(a), backup.NewRestore(a), backup.NewMigrate(a),
 	)
 	root.AddCommand(groups(a)...)
 	ownHelp(root)

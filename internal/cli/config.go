@@ -149,6 +149,9 @@ func examineAll(ctx context.Context, a *command.App, config *server.Config) (all
 			text, good := one.Text(time.Now())
 			all = append(all, finding{"export", good, one.Name + " " + text})
 		}
+		if b := status.Backup; b != nil {
+			all = append(all, finding{"backups", b.Problem == "" && !b.Overdue, b.Text()})
+		}
 	}
 	return all, status
 }

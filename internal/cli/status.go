@@ -75,6 +75,9 @@ func printStatus(w output.Printer, base string, s server.Status) {
 	w.Print("today       $%.2f, %s tokens, %s, %s blocked", s.Now.Today.CostUSD,
 		output.Thousands(s.Now.Today.InputTokens+s.Now.Today.OutputTokens),
 		output.Count(int(s.Now.Today.Calls), "model call"), output.Thousands(s.Now.Today.Blocks))
+	if s.Backup != nil {
+		w.Print("backups     %s", s.Backup.Text())
+	}
 	if more := s.Now.AlarmsOpen - int64(len(s.Alarms)); more > 0 {
 		w.Print("ALARMS      %s are open; the newest of them are:", output.Thousands(s.Now.AlarmsOpen))
 	}

@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
 
@@ -23,7 +24,7 @@ func audit(ctx context.Context, r reader, head int64) error {
 	if err != nil {
 		return err
 	}
-	var tree frontier
+	var tree Frontier
 	for after := int64(0); after < head; after = min(after+Page, head) {
 		entries, err := auditPage(ctx, r, after)
 		if err == nil {
@@ -33,8 +34,8 @@ func audit(ctx context.Context, r reader, head int64) error {
 			return err
 		}
 		for _, e := range entries {
-			tree.add(tlog.RecordHash(e.Record))
-			if tree.size == size && tree.root() != root {
+			tree.Add(tlog.RecordHash(e.Record))
+			if tree.Size == size && tree.Root() != root {
 				return fault.New(fault.LedgerMismatch,
 					"The first %d records in the database do not have the root of the tree: records were changed after the fact. "+
 						"Restore the database from a backup.", size)
@@ -113,4 +114,14 @@ func (l *Ledger) Covered() (size int64, root [tlog.HashSize]byte) {
 func (l *Ledger) OpenCheckpoint(signed []byte) (size int64, root [tlog.HashSize]byte, err error) {
 	c, err := parseCheckpoint(signed, l.key.verifier)
 	return c.size, c.root, err
+}
+
+// Grow builds the tree of a ledger that nobody has open, from its records.
+func Grow(ctx context.Context, db *store.DB) (size int64, root tlog.Hash, err error) {
+	return (&Ledger{db: db}).build(ctx)
+}
+
+// Seal makes the entry that follows seq in a ledger that nobody has open, such as one that is restored.
+func Seal(ev Event, seq int64, at time.Time) (*Entry, error) {
+	return seal(ev, seq, at.UnixMicro(), nil)
 }

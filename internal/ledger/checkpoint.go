@@ -110,8 +110,8 @@ func (l *Ledger) compare(ctx context.Context, c checkpoint) error {
 	}
 	if size < c.size || head < c.size {
 		return fault.New(fault.LedgerMismatch,
-			"The checkpoint file was signed over %d entries and the database holds %d: the end of the ledger is gone. Restore "+
-				"the newest backup; if it is lost for good, keep %s as evidence and move it away to go on.",
+			"The checkpoint file was signed over %d entries and the database holds %d: the end of the ledger is gone. Put the "+
+				"newest database back, or bring a backup back with `signalbox restore`, which keeps %s as evidence.",
 			c.size, min(size, head), filepath.Join(l.dir, CheckpointFile))
 	}
 	root, err := tlog.TreeHash(c.size, newTiles(ctx, l.db.Read))

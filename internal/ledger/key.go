@@ -34,7 +34,7 @@ type key struct {
 	text     string // the verifier key as text
 }
 
-// openKey finds the ledger's key. A new ledger gets the folder's key or a new one.
+// openKey finds the ledger's key. A new ledger gets a new one.
 // A node that joins a ledger without its private key does not sign. LED-26: the database
 // remembers the one key that signs it, and a folder with another key is refused, so that a
 // folder and a database that do not belong together never produce a second history.
@@ -52,36 +52,49 @@ func openKey(ctx context.Context, o Options) (key, error) {
 	if err != nil {
 		return key{}, err
 	}
-	made := private == "" && kept == "" && known == ""
-	if made {
-		if private, _, err = note.GenerateKey(rand.Reader, o.Origin); err != nil {
-			return key{}, fmt.Errorf("make the ledger's key: %w", err)
-		}
-		if err := replaceFile(keyPath, private+"\n", 0o600); err != nil {
+	// A key has its name once the database knows it; with an empty one it is of a ledger that is elsewhere, or lost.
+	newPath, fresh := keyPath+".new", private == ""
+	if fresh {
+		if private, err = readText(newPath); err != nil { // left by a first start that was killed
 			return key{}, err
 		}
 	}
-	k, err := parseKey(private, cmp.Or(kept, known))
+	if private == "" && kept == "" && known == "" {
+		if private, _, err = note.GenerateKey(rand.Reader, o.Origin); err != nil {
+			return key{}, fmt.Errorf("make the ledger's key: %w", err)
+		}
+		if err := replaceFile(newPath, private+"\n", 0o600); err != nil {
+			return key{}, err
+		}
+	}
+	public := cmp.Or(kept, known)
+	if fresh && private != "" {
+		public = "" // compared below
+	}
+	k, err := parseKey(private, public)
 	if err != nil {
 		return key{}, err
 	}
 	switch {
-	case known == "" && k.signer == nil:
+	case known == "" && (!fresh || k.signer == nil):
 		return key{}, fault.New(fault.LedgerMismatch,
-			"The database is new and %s belongs to another ledger. Use the database that "+
-				"goes with the folder, or an empty folder.", publicPath)
+			"The database is empty, and %s has a ledger's key. Bring that ledger back with `signalbox restore`, or `signalbox "+
+				"migrate`; to begin a new one, move %s, %s and %s away.", o.Dir, KeyFile, PublicKeyFile, CheckpointFile)
 	case known == "":
 		if known, err = storeKey(ctx, o, k.text); err != nil {
 			return key{}, err
 		}
-		if made && known != k.text {
-			// Another node was first to make this ledger's key; ours signs nothing.
-			if err := os.Remove(keyPath); err != nil {
-				return key{}, err
+	}
+	if fresh && k.signer != nil {
+		if known != k.text { // another node was first to make this ledger's key; ours signs nothing
+			if k, err = parseKey("", known); err == nil {
+				err = os.Remove(newPath)
 			}
-			if k, err = parseKey("", known); err != nil {
-				return key{}, err
-			}
+		} else {
+			err = os.Rename(newPath, keyPath)
+		}
+		if err != nil {
+			return key{}, err
 		}
 	}
 	if known != k.text {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -59,6 +60,61 @@ func TestTheKeyOfALedger(t *testing.T) {
 			if _, err := ledger.Open(t.Context(), ledger.Options{DB: db, Dir: lost, Origin: "test.example/x"}); !fault.Is(err,
 				fault.LedgerMismatch) {
 				t.Errorf("got %v", err)
+			}
+		})
+		t.Run("a key with an empty database begins no second ledger", func(t *testing.T) {
+			lost := t.TempDir()
+			testbed.Write(t, filepath.Join(lost, ledger.KeyFile), testbed.Read(t, private))
+			for range 2 {
+				db := storetest.Open(t, storetest.SQLite(t), migrations()...)
+				_, err := ledger.Open(t.Context(), ledger.Options{DB: db, Dir: lost, Origin: "test.example/x"})
+				if !fault.Is(err, fault.LedgerMismatch) || !strings.Contains(err.Error(), "signalbox restore") ||
+					!strings.Contains(err.Error(), "signalbox migrate") || !strings.Contains(err.Error(), "begin a new one") {
+					t.Errorf("got %v", err)
+				}
+				// Nor does it with the public key, as a folder has it whose ledger is lost.
+				testbed.Write(t, filepath.Join(lost, ledger.PublicKeyFile), testbed.Read(t, public))
+			}
+		})
+		t.Run("a first start that was killed is gone on with", func(t *testing.T) {
+			killed := t.TempDir()
+			other := start(t, storetest.SQLite(t), killed)
+			other.stop()
+			key := testbed.Read(t, filepath.Join(killed, ledger.KeyFile))
+			for _, name := range []string{ledger.KeyFile, ledger.PublicKeyFile} {
+				if err := os.Remove(filepath.Join(killed, name)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			testbed.Write(t, filepath.Join(killed, ledger.KeyFile+".new"), key)
+			db := storetest.Open(t, storetest.SQLite(t), migrations()...)
+			l, err := ledger.Open(t.Context(), ledger.Options{DB: db, Dir: killed, Origin: "test.example/x"})
+			if err != nil || !l.Signs() {
+				t.Fatalf("before the database knew the key: %v", err)
+			}
+			// Killed once more, after the database knew it.
+			if err := os.Rename(filepath.Join(killed, ledger.KeyFile), filepath.Join(killed, ledger.KeyFile+".new")); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Remove(filepath.Join(killed, ledger.PublicKeyFile)); err != nil {
+				t.Fatal(err)
+			}
+			if l, err = ledger.Open(t.Context(), ledger.Options{DB: db, Dir: killed, Origin: "test.example/x"}); err != nil ||
+				!l.Signs() {
+				t.Fatalf("after the database knew the key: %v", err)
+			}
+			if got := testbed.Read(t, filepath.Join(killed, ledger.KeyFile)); !bytes.Equal(got, key) {
+				t.Error("the key is another")
+			}
+		})
+		t.Run("a key of a first start that another was faster than signs nothing", func(t *testing.T) {
+			late := t.TempDir()
+			other := start(t, storetest.SQLite(t), t.TempDir())
+			other.stop()
+			testbed.Write(t, filepath.Join(late, ledger.KeyFile+".new"), testbed.Read(t, filepath.Join(other.dir, ledger.KeyFile)))
+			l, err := open(late)
+			if err != nil || l.Signs() || l.Key() != n.Key() {
+				t.Errorf("signs: %v", err)
 			}
 		})
 		t.Run("the private key is for its owner alone", func(t *testing.T) {

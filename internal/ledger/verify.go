@@ -86,19 +86,19 @@ func VerifyExport(r io.Reader, vkey string, against *Against, watch Watch) (Veri
 		if err := c.line(lines.Bytes()); err != nil {
 			return out, err
 		}
-		if c.tree.size == other.size && other.size > 0 && c.tree.root() != other.root {
+		if c.tree.Size == other.size && other.size > 0 && c.tree.Root() != other.root {
 			return out, fault.New(fault.VerificationFailed,
 				"The first %d entries of the file do not have the root that was signed: a record was changed, moved or replaced, "+
 					"or the file is of another history.", other.size)
 		}
-		if watch.Progress != nil && c.tree.size%8192 == 0 {
-			watch.Progress(c.tree.size, own.size)
+		if watch.Progress != nil && c.tree.Size%8192 == 0 {
+			watch.Progress(c.tree.Size, own.size)
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return out, fault.Wrap(err, fault.VerificationFailed, "Cannot read the file after entry %d.", c.tree.size)
+		return out, fault.Wrap(err, fault.VerificationFailed, "Cannot read the file after entry %d.", c.tree.Size)
 	}
-	out.Entries, out.Erased, out.Root = c.tree.size, c.erased, c.tree.root()
+	out.Entries, out.Erased, out.Root = c.tree.Size, c.erased, c.tree.Root()
 	switch {
 	case out.Entries != own.size:
 		return out, fault.New(fault.VerificationFailed, "The file holds %d entries and its checkpoint is over %d.",
@@ -146,7 +146,7 @@ func readHeader(lines *bufio.Scanner, v note.Verifier) (checkpoint, error) {
 // checker goes through the entries of an export. It allocates nothing per entry that nobody visits.
 type checker struct {
 	visit   func(*Entry) error
-	tree    frontier
+	tree    Frontier
 	erased  int64
 	sha     hash.Hash
 	scratch []byte
@@ -157,7 +157,7 @@ func newChecker() *checker { return &checker{sha: sha256.New()} }
 // line checks the next entry of the file and adds it to the tree. An erased body is counted
 // and not checked: there is nothing left to compare, and the record is proved all the same.
 func (c *checker) line(line []byte) error {
-	seq := c.tree.size + 1
+	seq := c.tree.Size + 1
 	bad := func(what string) error {
 		return fault.New(fault.VerificationFailed, "Entry %d of the file %s.", seq, what)
 	}
@@ -179,7 +179,7 @@ func (c *checker) line(line []byte) error {
 	} else if !c.bodyMatches(salt, body, want) {
 		return bad("has a body that is not the one in its record")
 	}
-	c.tree.add(tlog.RecordHash(rec))
+	c.tree.Add(tlog.RecordHash(rec))
 	if c.visit == nil {
 		return nil
 	}
@@ -234,32 +234,32 @@ func peek(rec []byte) (seq int64, bodyHash []byte, ok bool) {
 	return seq, rec[tail : len(rec)-len(end)], i > len(begin) && rec[i] == ','
 }
 
-// frontier is a tree that keeps only what the next leaf needs: the roots of its
+// Frontier is a tree that keeps only what the next leaf needs: the roots of its
 // full subtrees, largest first.
-type frontier struct {
-	size  int64
-	roots []tlog.Hash
+type Frontier struct {
+	Size  int64       `json:"size"`
+	Roots []tlog.Hash `json:"roots"`
 }
 
-// add adds a leaf: as in a binary counter, two full subtrees of the same size become one.
-func (f *frontier) add(leaf tlog.Hash) {
-	for n := f.size; n&1 == 1; n >>= 1 {
-		last := len(f.roots) - 1
-		leaf = tlog.NodeHash(f.roots[last], leaf)
-		f.roots = f.roots[:last]
+// Add adds a leaf: as in a binary counter, two full subtrees of the same size become one.
+func (f *Frontier) Add(leaf tlog.Hash) {
+	for n := f.Size; n&1 == 1; n >>= 1 {
+		last := len(f.Roots) - 1
+		leaf = tlog.NodeHash(f.Roots[last], leaf)
+		f.Roots = f.Roots[:last]
 	}
-	f.roots = append(f.roots, leaf)
-	f.size++
+	f.Roots = append(f.Roots, leaf)
+	f.Size++
 }
 
-// root is the root of the tree so far. LED-16: that of no leaves is the hash of nothing.
-func (f *frontier) root() tlog.Hash {
-	if f.size == 0 {
+// Root is the root of the tree so far. LED-16: that of no leaves is the hash of nothing.
+func (f *Frontier) Root() tlog.Hash {
+	if f.Size == 0 {
 		return sha256.Sum256(nil)
 	}
-	h := f.roots[len(f.roots)-1]
-	for i := len(f.roots) - 2; i >= 0; i-- {
-		h = tlog.NodeHash(f.roots[i], h)
+	h := f.Roots[len(f.Roots)-1]
+	for i := len(f.Roots) - 2; i >= 0; i-- {
+		h = tlog.NodeHash(f.Roots[i], h)
 	}
 	return h
 }

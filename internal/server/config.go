@@ -14,6 +14,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"signalbox/internal/backup"
 	"signalbox/internal/fault"
 	"signalbox/internal/file"
 	"signalbox/internal/harness"
@@ -72,6 +73,7 @@ type Config struct {
 	OIDC          web.OIDC
 	UserIssuers   []oidc.Issuer       // whose tokens prove who a user is
 	Proxy         map[string]Upstream // by provider
+	Backup        backup.Config
 
 	// File is the configuration file that was named, with its whole path; "" for that of the data folder. sum is the
 	// SHA-256 of the file that was read, in hex, "" if there is none.
@@ -163,7 +165,7 @@ func Load(flags map[string]string, env []string, path string) (*Config, error) {
 		return nil, fault.New(fault.InvalidConfig,
 			"tls.cert and tls.key go together. Give both, or neither.").About("tls.key")
 	}
-	if err := errors.Join(c.Mail.check(), c.Notify.check(), c.Runs.check(&c.Notify)); err != nil {
+	if err := errors.Join(c.Mail.check(), c.Notify.check(), c.Runs.check(&c.Notify), c.Backup.Check()); err != nil {
 		return nil, err
 	}
 	c.Warnings = unknownEnv(environment)

@@ -20,6 +20,7 @@ import (
 
 	"signalbox/internal/alarm"
 	"signalbox/internal/audit"
+	"signalbox/internal/backup"
 	"signalbox/internal/behalf"
 	"signalbox/internal/clock"
 	"signalbox/internal/counter"
@@ -32,6 +33,7 @@ import (
 	"signalbox/internal/harness"
 	"signalbox/internal/kin"
 	"signalbox/internal/ledger"
+	"signalbox/internal/ledger/dump"
 	"signalbox/internal/notify"
 	"signalbox/internal/oidc"
 	"signalbox/internal/passkey"
@@ -107,6 +109,7 @@ type core struct {
 	taskMail  *taskMail
 	timers    *clock.Timers
 	audit     *audit.Audit
+	backups   *backup.Schedule
 	counters  *counter.Counters
 	sinks     *sink.Sinks
 	telemetry *telemetry.Telemetry
@@ -139,6 +142,9 @@ func openCore(ctx context.Context, c *Config, base string, e *edge, log *slog.Lo
 func (c *core) open(ctx context.Context, config *Config, more []protocol.Protocol) (err error) {
 	list := append(c.protocols(config), more...)
 	if err := c.DB.Migrate(ctx, Migrations(more...)...); err != nil {
+		return err
+	}
+	if err := dump.InUse(ctx, c.DB); err != nil {
 		return err
 	}
 	if c.clock, err = openClock(config); err != nil {
@@ -229,6 +235,9 @@ func (c *core) open(ctx context.Context, config *Config, more []protocol.Protoco
 		return err
 	}
 	c.openAudit(config, more)
+	if err := c.openBackups(ctx, config); err != nil {
+		return err
+	}
 	return c.openWeb(config, list)
 }
 
@@ -264,7 +273,7 @@ func (c *core) run(ctx context.Context) error {
 	running := []func(context.Context) error{
 		c.Roster.Run, c.Prices.Run, c.Handoffs.Run, c.Refusals.Run, c.Book.Run, c.timers.Run, c.Outbox.Run, c.notifier.Run,
 		c.Behalf.Run, c.counters.Run, c.web.Run, c.taskMail.run, c.Kin.Run, c.vigil.Run, c.sinks.Run,
-		c.telemetry.Run, c.reloader.Run, c.audit.Run,
+		c.telemetry.Run, c.reloader.Run, c.audit.Run, c.backups.Run,
 	}
 	for _, s := range c.opened {
 		running = append(running, s.Run)
@@ -317,7 +326,7 @@ func (c *core) watched(config *Config, more []protocol.Protocol) kin.Watch {
 }
 
 // DatabaseFile is the SQLite database in the data folder. Copying it while a server runs
-// gives a broken copy without its write-ahead log; use a backup command of SQLite.
+// gives a broken copy without its write-ahead log; `signalbox backup` makes a whole one.
 const DatabaseFile = "signalbox.db"
 
 // OpenStore opens the database that the configuration names, without migrating it.

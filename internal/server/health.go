@@ -9,6 +9,7 @@ import (
 
 	"signalbox/internal/alarm"
 	"signalbox/internal/audit"
+	"signalbox/internal/backup"
 	"signalbox/internal/counter"
 	"signalbox/internal/fault"
 	"signalbox/internal/reload"
@@ -64,6 +65,8 @@ type Status struct {
 	Reload *reload.Result `json:"reload,omitempty"`
 	// Exports are how far each sink of entries has come, for callers who are not confined to a workspace.
 	Exports []sink.State `json:"exports,omitempty"`
+	// Backup is how scheduled backups are; nil without a schedule.
+	Backup *backup.State `json:"backup,omitempty"`
 	// Forwarder is a reverse proxy in front of the server that its configuration does not name.
 	Forwarder *Forwarder `json:"forwarder,omitempty"`
 	// Audit is how far the server is with auditing itself, and what it has found.
@@ -87,6 +90,8 @@ type Readiness struct {
 	Problem string `json:"problem,omitempty"`
 	// Audit is what the audit has found, by kind.
 	Audit []string `json:"audit,omitempty"`
+	// Backup is how scheduled backups are; an old one does not make the server unready.
+	Backup *backup.State `json:"backup,omitempty"`
 }
 
 // ownRoutes are the calls about the server itself. /healthz looks at nothing: a process
@@ -140,7 +145,11 @@ func (s *Server) getReady(w http.ResponseWriter, r *http.Request) error {
 	if err := s.problem(r.Context()); err != nil {
 		return wire.Reply(w, http.StatusServiceUnavailable, Readiness{Problem: fault.From(err).Message, Audit: s.core.audit.Brief()})
 	}
-	return wire.Reply(w, http.StatusOK, Readiness{Ready: true, Audit: s.core.audit.Brief()})
+	state, err := s.core.backups.State(r.Context())
+	if err == nil && state != nil {
+		state.Problem = "" // which may name places
+	}
+	return wire.Reply(w, http.StatusOK, Readiness{Ready: true, Audit: s.core.audit.Brief(), Backup: state})
 }
 
 // status is the state of the server. It never fails: what cannot be read now is left at zero, and Problem says why.
@@ -172,6 +181,9 @@ func (s *Server) status(ctx context.Context) Status {
 	}
 	if _, size, err := s.core.Ledger.Signed(ctx); err == nil {
 		out.Checkpoint = size
+	}
+	if state, err := s.core.backups.State(ctx); err == nil {
+		out.Backup = state
 	}
 	return out
 }

@@ -157,7 +157,7 @@ func (c *Config) mesh() federation.Mesh {
 
 // openMail opens mail with the store of its attachments. A bucket is tried here, so a wrong key stops the start.
 func openMail(ctx context.Context, core protocol.Core, c *Config) (*mail.Mail, error) {
-	blobs, err := openBlobs(ctx, c)
+	blobs, err := OpenBlobs(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -168,8 +168,8 @@ func openMail(ctx context.Context, core protocol.Core, c *Config) (*mail.Mail, e
 	}), nil
 }
 
-// openBlobs opens the store of attachments: the bucket, if one is configured, or else a folder.
-func openBlobs(ctx context.Context, c *Config) (blob.Store, error) {
+// OpenBlobs opens the store of attachments: the bucket, if one is configured, or else a folder.
+func OpenBlobs(ctx context.Context, c *Config) (blob.Store, error) {
 	if c.Mail.S3.Bucket != "" {
 		return blob.OpenBucket(ctx, c.Mail.S3)
 	}

@@ -108,6 +108,7 @@ func New(ctx context.Context, c *Config, log *slog.Logger, more ...protocol.Prot
 	s.metrics = measure.New(measure.Sources{
 		DB: s.core.DB, Counters: s.core.counters, Gates: s.core.Gates, Outbox: s.core.Outbox, Made: &s.core.Book.Made,
 		Sinks: s.core.sinks, Ledger: s.core.Ledger, Harness: s.core.harness, Access: s.access, Now: s.core.Now,
+		Audit: s.core.audit, Backups: s.core.backups,
 	})
 	s.core.telemetry.Measure(s.metrics.Gatherer)
 	return s, nil

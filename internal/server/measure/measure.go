@@ -11,6 +11,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"signalbox/internal/audit"
+	"signalbox/internal/backup"
 	"signalbox/internal/counter"
 	"signalbox/internal/deliver"
 	"signalbox/internal/gate"
@@ -35,6 +37,8 @@ type Sources struct {
 	Ledger   *ledger.Ledger
 	Harness  *harness.Harness
 	Access   *access.Log
+	Audit    *audit.Audit
+	Backups  *backup.Schedule
 	Now      func() time.Time
 }
 

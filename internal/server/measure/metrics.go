@@ -93,7 +93,8 @@ func New(c Sources) *Metrics {
 		}
 		return float64(head)
 	})
-	c.audit.Register(r)
+	r.MustRegister(c.Backups)
+	c.Audit.Register(r)
 	return m
 }
 
