@@ -25,6 +25,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"signalbox/internal/fault"
 )
@@ -51,6 +52,8 @@ type backend interface {
 	// foreign reports whether another process has committed since it was asked last. It is for databases
 	// that one process writes to, and always false for others.
 	foreign(ctx context.Context) (bool, error)
+	// clock reads the database's clock, the zero time where it is this machine's.
+	clock(ctx context.Context) (time.Time, error)
 	// snapshot starts a read-only transaction in which all reads see one moment.
 	snapshot(ctx context.Context) (*sql.Tx, error)
 	// beside opens an empty database next to this one; drop removes it.
@@ -156,6 +159,9 @@ func (db *DB) Listen(ctx context.Context, wake func()) error { return db.listen(
 // Foreign reports whether another process has written since it was asked last. SQLite is for one
 // process, so that this should never happen; on PostgreSQL it is how nodes work, and never reported.
 func (db *DB) Foreign(ctx context.Context) (bool, error) { return db.foreign(ctx) }
+
+// Clock is the database's clock, which all its nodes have in common, and the zero time for SQLite, which has none.
+func (db *DB) Clock(ctx context.Context) (time.Time, error) { return db.clock(ctx) }
 
 // Snapshot starts a read-only transaction in which all reads see one moment.
 func (db *DB) Snapshot(ctx context.Context) (*sql.Tx, error) { return db.snapshot(ctx) }
