@@ -7,6 +7,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/ledger/notes"
 	"signalbox/internal/store"
 )
 
@@ -91,9 +92,14 @@ func Compare(ctx context.Context, db *store.DB, dir string) error {
 		return err
 	}
 	l := &Ledger{db: db, dir: dir, log: slog.New(slog.DiscardHandler)}
-	if l.key, err = parseKey("", known); err != nil {
+	chain, err := notes.NewChain(known)
+	if err == nil {
+		chain, err = followed(ctx, db.Read, chain)
+	}
+	if err != nil {
 		return err
 	}
+	l.key.Store(&key{chain: chain})
 	if err := l.compareWithFile(ctx); err != nil {
 		return err
 	}

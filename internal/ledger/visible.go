@@ -3,6 +3,9 @@ package ledger
 import (
 	"context"
 	"iter"
+	"time"
+
+	"golang.org/x/mod/sumdb/tlog"
 
 	"signalbox/internal/fault"
 	"signalbox/internal/wire"
@@ -54,4 +57,42 @@ func (l *Ledger) Bundle(ctx context.Context, path string) ([]byte, error) {
 		return nil, err
 	}
 	return l.Tile(ctx, path)
+}
+
+// The answers of the operators' API.
+type (
+	// EntryView is an entry as JSON. The body is shown as it is if it is JSON, and
+	// in base64 otherwise.
+	EntryView struct {
+		Seq       int64     `json:"seq"`
+		At        time.Time `json:"at"`
+		Workspace string    `json:"workspace"`
+		Kind      string    `json:"kind"`
+		Actor     string    `json:"actor"`
+		Subject   string    `json:"subject"`
+		Trace     string    `json:"trace"`
+		Body      wire.Raw  `json:"body,omitzero"`
+		RawBody   []byte    `json:"raw_body,omitzero"`
+		Erased    bool      `json:"erased,omitempty"`
+		LeafHash  string    `json:"leaf_hash"`
+	}
+	// EntryPage is a page of entries; next is what to give as after.
+	EntryPage struct {
+		Entries []EntryView `json:"entries"`
+		Next    int64       `json:"next"`
+	}
+)
+
+// View makes the JSON form of an entry.
+func (e *Entry) View() EntryView {
+	v := EntryView{
+		Seq: e.Seq, At: e.At, Workspace: e.Workspace, Kind: e.Kind, Actor: e.Actor, Subject: e.Subject, Trace: e.Trace,
+		Erased: e.Body == nil, LeafHash: tlog.RecordHash(e.Record).String(),
+	}
+	if raw := wire.Raw(e.Body); raw.IsValid() {
+		v.Body = raw
+	} else {
+		v.RawBody = e.Body
+	}
+	return v
 }

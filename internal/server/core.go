@@ -22,6 +22,7 @@ import (
 	"signalbox/internal/counter"
 	"signalbox/internal/delegate"
 	"signalbox/internal/deliver"
+	"signalbox/internal/drift"
 	"signalbox/internal/fault"
 	"signalbox/internal/file"
 	"signalbox/internal/gate"
@@ -29,18 +30,21 @@ import (
 	"signalbox/internal/harness"
 	"signalbox/internal/kin"
 	"signalbox/internal/ledger"
+	"signalbox/internal/ledger/routes"
 	"signalbox/internal/notify"
 	"signalbox/internal/oidc"
 	"signalbox/internal/passkey"
 	"signalbox/internal/price"
 	"signalbox/internal/protocol"
 	"signalbox/internal/refusal"
+	"signalbox/internal/rekey"
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/secret"
 	"signalbox/internal/store"
 	"signalbox/internal/web"
 	"signalbox/internal/wire"
+	"signalbox/internal/witness"
 )
 
 // Migrations are the tables of every package, in the order in which packages may import each other, so that no table
@@ -60,6 +64,7 @@ func Migrations(more ...protocol.Protocol) []store.Migrations {
 		counter.Migrations,
 		deliver.Migrations,
 		notify.Migrations,
+		witness.Migrations,
 	}
 	return slices.Concat(core, append(Protocols(), more...).Migrations(), []store.Migrations{web.Migrations})
 }
@@ -91,7 +96,10 @@ type core struct {
 	services
 
 	edge     *edge
-	clock    *serverClock
+	clock    *drift.Server
+	keeper   *drift.Keeper
+	witness  *witness.Keeper
+	asker    *witness.Asker
 	passkeys *passkey.Keys
 	notifier *notify.Notifier
 	opened   []protocol.Service
@@ -126,7 +134,7 @@ func (c *core) open(ctx context.Context, config *Config, more []protocol.Protoco
 	if err := c.DB.Migrate(ctx, Migrations(more...)...); err != nil {
 		return err
 	}
-	if c.clock, err = openClock(config); err != nil {
+	if c.clock, err = drift.Open(config.Data, config.MovableClock, config.Machine); err != nil {
 		return err
 	}
 	// Everything below works by this clock.
@@ -152,6 +160,12 @@ func (c *core) open(ctx context.Context, config *Config, more []protocol.Protoco
 		PerAgent: config.PerAgent, Tokens: oidc.New(config.UserIssuers, c.Now, c.Log),
 	})
 	c.Alarms = alarm.New(c.DB, c.Ledger)
+	c.keeper = drift.Keep(drift.Options{
+		DB: c.DB, Ledger: c.Ledger, Alarms: c.Alarms, Clock: c.clock.Steady(), Now: c.Now, Log: c.Log,
+	})
+	if err := c.openWitness(config); err != nil {
+		return err
+	}
 	if c.Prices, err = price.New(c.DB, c.Ledger, c.Now, c.Log); err != nil {
 		return err
 	}
@@ -237,7 +251,7 @@ func keyFile(c *Config, name string) ([]byte, error) {
 func (c *core) run(ctx context.Context) error {
 	running := []func(context.Context) error{
 		c.Roster.Run, c.Prices.Run, c.Handoffs.Run, c.Refusals.Run, c.Book.Run, c.timers.Run, c.Outbox.Run, c.notifier.Run,
-		c.Behalf.Run, c.counters.Run, c.web.Run, c.taskMail.run, c.Kin.Run,
+		c.Behalf.Run, c.counters.Run, c.web.Run, c.taskMail.run, c.Kin.Run, c.keeper.Run, c.asker.Run,
 	}
 	for _, s := range c.opened {
 		running = append(running, s.Run)
@@ -252,7 +266,9 @@ func (c *core) run(ctx context.Context) error {
 // routes are the HTTP surface of every package. handler adds the server's own.
 func (c *core) routes() []wire.Route {
 	all := slices.Concat(
-		c.Ledger.Routes(),
+		routes.Of(c.Ledger, c.asker.Witnessed, c.Log),
+		c.witness.Routes(),
+		rekey.Routes(c.Ledger),
 		c.Behalf.Routes(),
 		c.Roster.Routes(),
 		c.Alarms.Routes(),
@@ -269,7 +285,7 @@ func (c *core) routes() []wire.Route {
 	for _, s := range c.opened {
 		all = append(all, s.Routes()...)
 	}
-	return slices.Concat(all, c.clockRoutes(), c.web.Routes())
+	return slices.Concat(all, c.clock.Routes(c.timers.Settle), c.web.Routes())
 }
 
 // watched is what agents could change behind the server's back.

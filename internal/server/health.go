@@ -9,11 +9,13 @@ import (
 
 	"signalbox/internal/alarm"
 	"signalbox/internal/counter"
+	"signalbox/internal/drift"
 	"signalbox/internal/fault"
 	"signalbox/internal/roster"
 	"signalbox/internal/run"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
+	"signalbox/internal/witness"
 )
 
 // Version is the version of this program, as it stands in releases, in /openapi.json and in handshakes.
@@ -59,6 +61,12 @@ type Status struct {
 	Now Now `json:"now"`
 	// Forwarder is a reverse proxy in front of the server that its configuration does not name.
 	Forwarder *Forwarder `json:"forwarder,omitempty"`
+	// Clock says what is wrong with the clocks, and is empty if nothing is.
+	Clock drift.State `json:"clock,omitzero"`
+	// Witnesses are those that cosign the checkpoints, and how far they have come; Witnessed is how many entries are
+	// under one that the quorum has cosigned.
+	Witnesses []witness.State `json:"witnesses,omitempty"`
+	Witnessed int64           `json:"witnessed,omitempty"`
 }
 
 // Now is what there is at a moment, counted and not listed, and what was counted today (UTC).
@@ -76,6 +84,8 @@ type Now struct {
 type Readiness struct {
 	Ready   bool   `json:"ready"`
 	Problem string `json:"problem,omitempty"`
+	// Notes are what people should look at, though calls are answered.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // ownRoutes are the calls about the server itself. /healthz looks at nothing: a process
@@ -126,7 +136,18 @@ func (s *Server) getReady(w http.ResponseWriter, r *http.Request) error {
 	if err := s.problem(r.Context()); err != nil {
 		return wire.Reply(w, http.StatusServiceUnavailable, Readiness{Problem: fault.From(err).Message})
 	}
-	return wire.Reply(w, http.StatusOK, Readiness{Ready: true})
+	return wire.Reply(w, http.StatusOK, Readiness{Ready: true, Notes: s.notes()})
+}
+
+// notes are what /readyz says beside that the server is ready.
+func (s *Server) notes() (all []string) {
+	if text := s.core.keeper.State().Problem; text != "" {
+		all = append(all, text)
+	}
+	if text := s.core.asker.Problem(); text != "" {
+		all = append(all, text)
+	}
+	return all
 }
 
 // status is the state of the server. It never fails: what cannot be read now is left at zero, and Problem says why.
@@ -134,9 +155,14 @@ func (s *Server) status(ctx context.Context) Status {
 	out := Status{
 		Version: Version, Ready: true, StartedAt: s.started.UTC(), Database: s.core.DB.Name(),
 		Signs: s.core.Ledger.Signs(), Origin: s.core.Ledger.Origin(), Forwarder: s.edge.unknown.Load(),
+		Clock: s.core.keeper.State(),
 	}
 	if err := s.problem(ctx); err != nil {
 		out.Ready, out.Problem = false, fault.From(err).Message
+	}
+	out.Witnesses = s.core.asker.States()
+	if _, size, err := s.core.asker.Witnessed(ctx); err == nil {
+		out.Witnessed = size
 	}
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

@@ -229,6 +229,9 @@ func (s *Server) prepare(ctx context.Context) error {
 	if err := s.core.Kin.Load(ctx); err != nil {
 		return err
 	}
+	if err := s.core.keeper.Start(ctx); err != nil {
+		return err
+	}
 	if err := s.core.Roster.Bootstrap(ctx); err != nil {
 		return err
 	}

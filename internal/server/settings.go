@@ -166,7 +166,7 @@ var Settings = slices.Concat([]Setting{
 	choice("log.format", "text", []string{"text", "json"}, "the format of the log", func(c *Config) *string {
 		return &c.LogFormat
 	}),
-}, mailSettings(), proxySettings(), runSettings(), notifySettings(), webSettings(), userSettings())
+}, mailSettings(), proxySettings(), runSettings(), notifySettings(), webSettings(), userSettings(), witnessSettings())
 
 // text is a setting without a check. absent is its default.
 func text(key, absent, meaning string, field func(*Config) *string) Setting {
