@@ -86,7 +86,7 @@ func Of(book *ledger.Ledger, witnessed Witnessed, log *slog.Logger) []wire.Route
 		},
 		{
 			Method: "GET", Path: "/ledger/checkpoint", Summary: "The newest signed checkpoint (C2SP)", Media: "text/plain",
-			Query: cosigned,
+			Query:  cosigned,
 			Handle: l.getCheckpoint,
 		},
 		{
