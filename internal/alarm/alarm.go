@@ -186,6 +186,14 @@ func (a *Alarms) Open(ctx context.Context) (n int64, err error) {
 	return n, store.Explain(err)
 }
 
+// Stands reports whether an alarm of a kind about the whole server is open.
+func (a *Alarms) Stands(ctx context.Context, kind string) (bool, error) {
+	var n int64
+	err := a.db.Read.QueryRowContext(ctx, "SELECT count(*) FROM alarm WHERE closed_at = 0 AND workspace = '' AND kind = $1",
+		kind).Scan(&n)
+	return n > 0, store.Explain(err)
+}
+
 // List lists up to 200 alarms that the caller may see, the newest first: those that are open, or all.
 func (a *Alarms) List(ctx context.Context, all bool) ([]Alarm, error) {
 	var where []string

@@ -18,7 +18,8 @@ const (
 var (
 	core = []string{
 		"fault", "file", "wire", "id", "address", "store", "ledger", "clock", "proc", "scope", "recall", "refusal", "oidc", "roster",
-		"alarm", "price", "kin", "passkey", "secret", "reload", "ready", "show", "facts", "policy", "behalf", "handoff", "rulebook", "delegate", "gate",
+		"alarm", "drift", "rekey", "witness",
+		"price", "kin", "passkey", "secret", "reload", "ready", "show", "facts", "policy", "behalf", "handoff", "rulebook", "delegate", "gate",
 		"counter", "deliver", "sink", "notify", "blob", "audit", "backup", "protocol",
 	}
 	protocols = readProtocols(os.DirFS(root))

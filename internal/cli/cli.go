@@ -118,7 +118,8 @@ func groups(a *command.App) []*cobra.Command {
 		// The group `keys`. The server stores the SHA-256 of a key and a hint of it;
 		// the secret exists only in the answer that issued it.
 		command.Group("keys", "The keys of agents, operators and users: issue, list, rotate, revoke",
-			newKeysIssue(a), newKeysLs(a), newKeysRotate(a), newKeysRevoke(a)),
+			newKeysIssue(a), newKeysLs(a), newKeysRotate(a), newKeysRevoke(a),
+			newKeysRotateLedger(a), newKeysRotateVault(a)),
 		ledger.New(a),
 		// The group `notify`. Channels are configuration, so they cannot be added
 		// here; they are read at the start of the server.

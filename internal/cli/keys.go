@@ -7,7 +7,11 @@ import (
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
 	"signalbox/internal/cli/output"
+	"signalbox/internal/ledger"
+	"signalbox/internal/proxy/vault"
+	"signalbox/internal/rekey"
 	"signalbox/internal/roster"
+	"signalbox/internal/server"
 )
 
 // keyPath is the path of a key in the API.
@@ -123,6 +127,43 @@ func newKeysRevoke(a *command.App) *command.Command {
 	c.RunE = func(c *command.Command, args []string) error {
 		return command.Ask(c.Context(), a, api.Post(keyPath(args[0])+"/revoke", nil), func(w output.Printer, k roster.Key) {
 			w.Print("Revoked %s of %s.", k.Hint, holder(k))
+		})
+	}
+	return c
+}
+
+// newKeysRotateLedger has the ledger signed by a new key from now on.
+func newKeysRotateLedger(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
+		Use: "rotate-ledger", Short: "Have the ledger signed by a new key; both keys sign that",
+		Long: `Have the ledger signed by a new key from now on. An entry says so, and both keys have signed it:
+who has the old key verifies an export with it as before, and is shown the new one.
+
+The server has to run, and has to be the node that has ` + ledger.KeyFile + `. Other nodes verify by the
+new key at once, and do not sign until ` + ledger.KeyFile + ` was copied to them and they were started again.`,
+		Args: command.NoArguments(),
+	})
+	c.RunE = func(c *command.Command, _ []string) error {
+		return command.Ask(c.Context(), a, api.Post("/ops/ledger/rotate", nil), func(w output.Printer, s rekey.Succession) {
+			w.Print("%s\nThis key signs from entry %s on. Give it to who verifies your ledger and to its witnesses, and make a backup "+
+				"of %s.", s.New, output.Thousands(s.From), ledger.KeyFile)
+		})
+	}
+	return c
+}
+
+// newKeysRotateVault encrypts the providers' keys anew.
+func newKeysRotateVault(a *command.App) *command.Command {
+	c := a.WithJSON(&command.Command{
+		Use: "rotate-vault", Short: "Encrypt the providers' keys with a new " + server.VaultKeyFile,
+		Long: `Encrypt the providers' keys with a new ` + server.VaultKeyFile + `, all of them in one transaction. Nobody has to set
+a key again. The server has to run. Other nodes of the database need a copy of the file and a start.`,
+		Args: command.NoArguments(),
+	})
+	c.RunE = func(c *command.Command, _ []string) error {
+		return command.Ask(c.Context(), a, api.Post("/ops/proxy/rotate", nil), func(w output.Printer, r vault.Rotation) {
+			w.Print("Encrypted %s with the new key %s. Make a backup of %s.", output.Count(r.Keys, "key"), r.Fingerprint,
+				server.VaultKeyFile)
 		})
 	}
 	return c

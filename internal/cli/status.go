@@ -66,6 +66,17 @@ func printStatus(w output.Printer, base string, s server.Status) {
 		w.Print("export      %s %s", one.Name, text)
 	}
 	w.Print("memory      %d MB", s.Memory>>20)
+	if len(s.Witnesses) > 0 {
+		w.Print("witnessed   %s entries", output.Thousands(s.Witnessed))
+	}
+	for _, one := range s.Witnesses {
+		if one.Problem != "" {
+			w.Print("WITNESS     %s: %s", one.Name, one.Problem)
+		}
+	}
+	if s.Clock.Problem != "" {
+		w.Print("CLOCK       %s", s.Clock.Problem)
+	}
 	waits := output.GatesWait(int(s.Now.GatesWaiting))
 	if at := s.Now.OldestSince; at != nil {
 		waits += ", the oldest opened " + output.Since(*at)

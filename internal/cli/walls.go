@@ -21,6 +21,20 @@ import (
 // running server, nil if none answers.
 func examineWalls(data string, settings server.SettingList, status *server.Status) []server.Wall {
 	walls := append([]server.Wall{userWall(data)}, append(settings.Walls(), commitWall(settings))...)
+	if status != nil {
+		clock := server.Wall{What: "clock", Stands: status.Clock.Problem == "", Text: status.Clock.Problem}
+		if clock.Stands {
+			clock.Text = "the clocks agree, and a jump is an alarm"
+		}
+		walls = append(walls, clock)
+		for _, one := range status.Witnesses {
+			wall := server.Wall{What: "witness", Stands: one.Problem == "", Text: one.Name + ": " + one.Problem}
+			if wall.Stands {
+				wall.Text = one.Name + " cosigns the ledger"
+			}
+			walls = append(walls, wall)
+		}
+	}
 	if status != nil && status.Forwarder != nil {
 		f := status.Forwarder
 		walls = append(walls, server.Wall{What: "unknown proxy", Text: fmt.Sprintf(

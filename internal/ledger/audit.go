@@ -8,6 +8,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/ledger/notes"
 	"signalbox/internal/store"
 )
 
@@ -92,28 +93,30 @@ func Compare(ctx context.Context, db *store.DB, dir string) error {
 		return err
 	}
 	l := &Ledger{db: db, dir: dir, log: slog.New(slog.DiscardHandler)}
-	if l.key, err = parseKey("", known); err != nil {
+	chain, err := notes.NewChain(known)
+	if err == nil {
+		chain, err = followed(ctx, db.Read, chain)
+	}
+	if err != nil {
 		return err
 	}
+	l.key.Store(&key{chain: chain})
 	if err := l.compareWithFile(ctx); err != nil {
 		return err
 	}
 	return l.refusal()
 }
 
-// Refuse stops the writes of this process: something was found that is not what was signed.
-func (l *Ledger) Refuse(err error) { l.refuse(err) }
-
 // Covered is the tree under the newest checkpoint that this process has signed or seen.
 func (l *Ledger) Covered() (size int64, root [tlog.HashSize]byte) {
 	c := l.covered.Load()
-	return c.size, c.root
+	return c.Size, c.Root
 }
 
 // OpenCheckpoint checks the signature of a checkpoint, and reads what it says of the tree.
 func (l *Ledger) OpenCheckpoint(signed []byte) (size int64, root [tlog.HashSize]byte, err error) {
-	c, err := parseCheckpoint(signed, l.key.verifier)
-	return c.size, c.root, err
+	c, err := l.key.Load().chain.Open(signed)
+	return c.Size, c.Root, err
 }
 
 // Grow builds the tree of a ledger that nobody has open, from its records.

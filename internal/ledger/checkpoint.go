@@ -8,55 +8,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
-	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/ledger/notes"
 )
-
-// checkpoint is a signed statement of what the tree is: over size entries it has this root.
-type checkpoint struct {
-	origin string
-	size   int64
-	root   tlog.Hash
-	note   []byte // the signed note
-}
-
-// text is the three lines that are signed (LED-20). tlog.FormatTree does not do: it writes a
-// first line of Go's own, and C2SP wants the origin there.
-func (c checkpoint) text() string {
-	return fmt.Sprintf("%s\n%d\n%s\n", c.origin, c.size, c.root)
-}
-
-// parseCheckpoint checks the signature and reads the three lines. Signatures of other keys,
-// such as those of witnesses, and lines after the third are allowed and ignored. LED-29: a
-// size in another spelling (007, +7) is refused.
-func parseCheckpoint(signed []byte, v note.Verifier) (checkpoint, error) {
-	n, err := note.Open(signed, note.VerifierList(v))
-	if err != nil {
-		return checkpoint{},
-			fault.Wrap(err, fault.VerificationFailed, "The checkpoint is not signed by %s, or was changed after it was signed.",
-				v.Name())
-	}
-	lines := strings.SplitN(n.Text, "\n", 4)
-	if len(lines) < 4 || lines[0] != v.Name() {
-		return checkpoint{}, fault.New(fault.VerificationFailed, "The checkpoint is not one of %s.", v.Name())
-	}
-	size, err := strconv.ParseInt(lines[1], 10, 64)
-	if err != nil || size < 0 || strconv.FormatInt(size, 10) != lines[1] {
-		return checkpoint{},
-			fault.New(fault.VerificationFailed, "The second line of the checkpoint is not a number of entries.")
-	}
-	root, err := tlog.ParseHash(lines[2])
-	if err != nil {
-		return checkpoint{}, fault.New(fault.VerificationFailed, "The third line of the checkpoint is not a hash.")
-	}
-	return checkpoint{lines[0], size, root, signed}, nil
-}
 
 // compareWithFile compares the tree in the database with the checkpoint file, which
 // is kept outside of it (LED-23, LED-24). A database that was changed, or that is an old
@@ -76,7 +34,7 @@ func (l *Ledger) compareWithFile(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the checkpoint: %w", err)
 	}
-	c, err := parseCheckpoint(text, l.key.verifier)
+	c, err := l.key.Load().chain.Open(text)
 	if err != nil {
 		l.refuse(fault.Wrap(err, fault.LedgerMismatch,
 			"The newest checkpoint, in %s or in the database, does not verify with the ledger's key. Restore it from a backup.",
@@ -92,7 +50,7 @@ func (l *Ledger) compareWithFile(ctx context.Context) error {
 }
 
 // compare returns a mismatch if the tree does not have the root that c says.
-func (l *Ledger) compare(ctx context.Context, c checkpoint) error {
+func (l *Ledger) compare(ctx context.Context, c notes.Checkpoint) error {
 	var size, head, last int64
 	const query = "SELECT t.size, h.seq, (SELECT coalesce(max(seq), 0) FROM ledger_entry) " +
 		"FROM ledger_tree t, ledger_head h"
@@ -108,22 +66,22 @@ func (l *Ledger) compare(ctx context.Context, c checkpoint) error {
 			"The ledger's head says that the last entry is %d, and it is %d. The database was "+
 				"changed by hand; restore it from a backup.", head, last)
 	}
-	if size < c.size || head < c.size {
+	if size < c.Size || head < c.Size {
 		return fault.New(fault.LedgerMismatch,
 			"The checkpoint file was signed over %d entries and the database holds %d: the end of the ledger is gone. Put the "+
 				"newest database back, or bring a backup back with `signalbox restore`, which keeps %s as evidence.",
-			c.size, min(size, head), filepath.Join(l.dir, CheckpointFile))
+			c.Size, min(size, head), filepath.Join(l.dir, CheckpointFile))
 	}
-	root, err := tlog.TreeHash(c.size, newTiles(ctx, l.db.Read))
+	root, err := tlog.TreeHash(c.Size, newTiles(ctx, l.db.Read))
 	if err != nil {
 		return err
 	}
-	if root != c.root {
+	if root != c.Root {
 		return fault.New(fault.LedgerMismatch,
 			"The first %d entries in the database do not have the root that was signed: entries were changed, or the database "+
-				"is not the one that goes with %s.", c.size, l.dir)
+				"is not the one that goes with %s.", c.Size, l.dir)
 	}
-	return l.compareTail(ctx, c.size)
+	return l.compareTail(ctx, c.Size)
 }
 
 // compareTail checks that the last 256 records still hash to the leaves of the tree. The
@@ -167,7 +125,7 @@ func (l *Ledger) compareTail(ctx context.Context, size int64) error {
 // seconds without news too, for a wake-up that was missed.
 func (l *Ledger) checkpointLoop(ctx context.Context) {
 	idle := 10 * time.Second
-	if l.key.signer == nil {
+	if !l.Signs() {
 		idle = signEvery // another node's signing is no news
 	}
 	for {
@@ -209,10 +167,10 @@ func (l *Ledger) Checkpoint(ctx context.Context) error {
 		l.refuse(err)
 		return nil
 	}
-	if err != nil || c.size <= l.signed.size {
+	if err != nil || c.Size <= l.signed.Size {
 		return err
 	}
-	if err := replaceFile(filepath.Join(l.dir, CheckpointFile), string(c.note), 0o644); err != nil {
+	if err := replaceFile(filepath.Join(l.dir, CheckpointFile), string(c.Note), 0o644); err != nil {
 		return err
 	}
 	l.setSigned(c)
@@ -220,38 +178,49 @@ func (l *Ledger) Checkpoint(ctx context.Context) error {
 }
 
 // setSigned makes c the checkpoint that entries are proved against. The caller holds building.
-func (l *Ledger) setSigned(c checkpoint) {
+func (l *Ledger) setSigned(c notes.Checkpoint) {
 	l.signed = c
 	l.covered.Store(&c)
-	l.leaves.trim(c.size)
+	l.leaves.trim(c.Size)
 }
 
 // nextCheckpoint signs the tree as it is. LED-22: it never signs one that contradicts the
 // tree that was signed before. The caller holds building.
-func (l *Ledger) nextCheckpoint(ctx context.Context) (checkpoint, error) {
-	if l.key.signer == nil {
+func (l *Ledger) nextCheckpoint(ctx context.Context) (notes.Checkpoint, error) {
+	if err := l.followKeys(ctx); err != nil {
+		return notes.Checkpoint{}, err
+	}
+	if !l.Signs() {
 		return l.adopt(ctx)
 	}
 	size, root, err := l.build(ctx)
-	if err != nil || size == l.signed.size && root == l.signed.root {
+	if err != nil || size == l.signed.Size && root == l.signed.Root && l.signed.Size >= l.Keys().Last().From {
 		return l.signed, err
 	}
-	if size < l.signed.size {
-		return checkpoint{}, shorter(size, l.signed.size)
+	if size < l.signed.Size {
+		return notes.Checkpoint{}, shorter(size, l.signed.Size)
 	}
 	if err := l.consistent(ctx); err != nil {
-		return checkpoint{}, err
+		return notes.Checkpoint{}, err
 	}
-	c := checkpoint{origin: l.key.signer.Name(), size: size, root: root}
-	if c.note, err = note.Sign(&note.Note{Text: c.text()}, l.key.signer); err != nil {
-		return checkpoint{}, fmt.Errorf("sign a checkpoint: %w", err)
+	// An entry under the checkpoint may have put another key in force, or one after it.
+	if err := l.followKeys(ctx); err != nil {
+		return notes.Checkpoint{}, err
+	}
+	k := l.key.Load()
+	if k.signer == nil || k.chain.Last().From > size {
+		return l.signed, nil
+	}
+	c, err := notes.Checkpoint{Origin: k.signer.Name(), Size: size, Root: root}.Sign(k.signer)
+	if err != nil {
+		return notes.Checkpoint{}, err
 	}
 	tx, err := l.db.Begin(ctx, "ledger_tree")
 	if err != nil {
-		return checkpoint{}, err
+		return notes.Checkpoint{}, err
 	}
-	tx.Exec("INSERT INTO ledger_checkpoint (size, note) VALUES ($1, $2) ON CONFLICT (size) DO NOTHING", c.size,
-		string(c.note))
+	tx.Exec("INSERT INTO ledger_checkpoint (size, note) VALUES ($1, $2) ON CONFLICT (size) DO NOTHING", c.Size,
+		string(c.Note))
 	_, err = tx.Commit(false)
 	return c, err
 }
@@ -259,19 +228,19 @@ func (l *Ledger) nextCheckpoint(ctx context.Context) (checkpoint, error) {
 // adopt is nextCheckpoint on a node without the key: it takes the newest checkpoint from the
 // database (LED-26). One that is shorter than what this node has seen means that the
 // database was replaced while the node ran.
-func (l *Ledger) adopt(ctx context.Context) (checkpoint, error) {
+func (l *Ledger) adopt(ctx context.Context) (notes.Checkpoint, error) {
 	text, err := l.newest(ctx)
-	if err != nil || text == "" && l.signed.size == 0 {
+	if err != nil || text == "" && l.signed.Size == 0 {
 		return l.signed, err
 	}
-	var c checkpoint
+	var c notes.Checkpoint
 	if text != "" {
-		if c, err = parseCheckpoint([]byte(text), l.key.verifier); err != nil {
+		if c, err = l.key.Load().chain.Open([]byte(text)); err != nil {
 			return l.signed, err
 		}
 	}
-	if c.size < l.signed.size {
-		return checkpoint{}, shorter(c.size, l.signed.size)
+	if c.Size < l.signed.Size {
+		return notes.Checkpoint{}, shorter(c.Size, l.signed.Size)
 	}
 	return c, l.consistent(ctx)
 }
@@ -286,14 +255,14 @@ func shorter(size, signed int64) error {
 
 // consistent checks that the tree still has the root of the last checkpoint.
 func (l *Ledger) consistent(ctx context.Context) error {
-	if l.signed.size == 0 {
+	if l.signed.Size == 0 {
 		return nil
 	}
-	root, err := tlog.TreeHash(l.signed.size, newTiles(ctx, l.db.Read))
-	if err == nil && root != l.signed.root {
+	root, err := tlog.TreeHash(l.signed.Size, newTiles(ctx, l.db.Read))
+	if err == nil && root != l.signed.Root {
 		err = fault.New(fault.LedgerMismatch,
 			"The first %d entries no longer have the root that was signed: the tree in the "+
-				"database was changed while the server ran.", l.signed.size)
+				"database was changed while the server ran.", l.signed.Size)
 	}
 	return err
 }
@@ -318,6 +287,9 @@ func (l *Ledger) Signed(ctx context.Context) (text []byte, size int64, err error
 		return nil, 0, fault.New(fault.NotFound,
 			"No checkpoint has been signed yet. The first follows within a second of the first entry.")
 	}
-	c, err := parseCheckpoint([]byte(s), l.key.verifier)
-	return c.note, c.size, err
+	c, err := l.key.Load().chain.Open([]byte(s))
+	if err != nil && l.followKeys(ctx) == nil { // another key may have taken over since
+		c, err = l.key.Load().chain.Open([]byte(s))
+	}
+	return c.Note, c.Size, err
 }

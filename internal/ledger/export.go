@@ -39,6 +39,14 @@ func (l *Ledger) Export(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
+	return l.ExportUnder(ctx, w, signed, size)
+}
+
+// ExportUnder is Export under a checkpoint over size entries that the caller has, such as one with cosignatures.
+func (l *Ledger) ExportUnder(ctx context.Context, w io.Writer, signed []byte, size int64) error {
+	if err := wire.Unconfined(ctx, "This shows the records of"); err != nil {
+		return err
+	}
 	out := bufio.NewWriterSize(w, 1<<16)
 	_, _ = out.WriteString(exportHeader + "\n" + string(signed) + exportRule + "\n")
 	for after := int64(0); after < size; {
@@ -49,6 +57,16 @@ func (l *Ledger) Export(ctx context.Context, w io.Writer) error {
 		after += n
 	}
 	return out.Flush()
+}
+
+// appendLine appends a record, its salt and its body, with tabs between them.
+func appendLine(line, rec, salt, body []byte) []byte {
+	line = append(append(line, rec...), '\t')
+	if salt == nil {
+		return append(line, erasedBody+"\t"+erasedBody...)
+	}
+	line = append(base64.StdEncoding.AppendEncode(line, salt), '\t')
+	return base64.StdEncoding.AppendEncode(line, body)
 }
 
 // exportPage writes the entries after a number and returns how many it wrote. LED-31: an
@@ -65,13 +83,7 @@ func (l *Ledger) exportPage(ctx context.Context, out *bufio.Writer, after, limit
 		if seq != after+n {
 			return gap(after+n, seq)
 		}
-		line = append(append(line[:0], rec...), '\t')
-		if salt == nil {
-			line = append(line, erasedBody+"\t"+erasedBody...)
-		} else {
-			line = append(base64.StdEncoding.AppendEncode(line, salt), '\t')
-			line = base64.StdEncoding.AppendEncode(line, body)
-		}
+		line = appendLine(line[:0], rec, salt, body)
 		_, err := out.Write(append(line, '\n'))
 		return err
 	}, "SELECT seq, record, salt, body FROM ledger_entry WHERE seq > $1 ORDER BY seq LIMIT $2", after, limit)

@@ -42,7 +42,7 @@ func makeSeeds(t *testing.T) {
 		write(t, n, name)
 	}
 	text := export(t, n)
-	proof, err := n.ProofFile(t.Context(), 3)
+	proof, err := n.ProofFile(t.Context(), 3, false)
 	if err != nil {
 		t.Fatal(err)
 	}

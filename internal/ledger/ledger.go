@@ -11,6 +11,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 	"golang.org/x/sync/errgroup"
 
+	"signalbox/internal/ledger/notes"
 	"signalbox/internal/store"
 )
 
@@ -50,7 +51,7 @@ type Ledger struct {
 	alone       bool
 	now         func() time.Time
 	log         *slog.Logger
-	key         key
+	key         atomic.Pointer[key]
 
 	queue   chan *request
 	stopped chan struct{} // closed when no more writes are taken
@@ -65,9 +66,11 @@ type Ledger struct {
 	signal  chan struct{} // closed and replaced when there are new entries
 	waiters []*Waiters    // only added to
 
-	building sync.Mutex                 // held while the tree is extended
-	signed   checkpoint                 // the newest one this node has signed or seen; under building
-	covered  atomic.Pointer[checkpoint] // signed, for those who prove entries meanwhile
+	rotating sync.Mutex                       // held while a key is replaced
+	rekeying sync.Mutex                       // held while key is
+	building sync.Mutex                       // held while the tree is extended
+	signed   notes.Checkpoint                 // the newest one this node has signed or seen; under building
+	covered  atomic.Pointer[notes.Checkpoint] // signed, for those who prove entries meanwhile
 	mismatch atomic.Pointer[error]
 	stats    stats
 	recent   recent
@@ -103,16 +106,17 @@ func Open(ctx context.Context, o Options) (*Ledger, error) {
 	if l.log == nil {
 		l.log = slog.New(slog.DiscardHandler)
 	}
-	var err error
-	if l.key, err = openKey(ctx, o); err != nil {
+	k, err := openKey(ctx, o)
+	if err != nil {
 		return nil, err
 	}
+	l.key.Store(k)
 	if err := l.compareWithFile(ctx); err != nil {
 		return nil, err
 	}
 	l.setSigned(l.signed)
 	if l.Mismatch() != nil { // the tree that was signed is not there to prove entries with; they are for reading
-		l.covered.Store(&checkpoint{})
+		l.covered.Store(&notes.Checkpoint{})
 	}
 	err = l.db.Read.QueryRowContext(ctx, "SELECT coalesce(max(seq), 0) FROM ledger_entry").Scan(&l.found)
 	return l, err
@@ -168,6 +172,9 @@ func (l *Ledger) refusal() error {
 	}
 	return nil
 }
+
+// Refuse makes the ledger read-only because of what somebody outside of it has found: what is there is not what was signed.
+func (l *Ledger) Refuse(err error) { l.refuse(err) }
 
 // refuse makes the ledger read-only for the rest of this process. Only the first reason is
 // kept and logged, because the others usually follow from it.

@@ -77,7 +77,7 @@ type projections struct {
 func combine(all []Projection) projections {
 	p := projections{all: all, apply: map[string][]Apply{}}
 	// What was erased stays on record, else each erasing would leave one to erase.
-	kept := map[string]bool{bodyErased: true}
+	kept := map[string]bool{bodyErased: true, Rotated: true}
 	for _, one := range all {
 		for kind, apply := range one.Apply {
 			p.apply[kind] = append(p.apply[kind], apply)

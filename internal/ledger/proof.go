@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/ledger/notes"
 )
 
 // Proof shows that an entry is in the tree of a certain size. It was checked when it was
@@ -81,7 +81,7 @@ func (l *Ledger) grow(ctx context.Context, seq int64) (int64, error) {
 		return 0, err // and nothing more is signed
 	}
 	_, size, err = l.Signed(ctx)
-	for tries := 0; err == nil && size < seq && l.key.signer == nil && tries < 30 && ctx.Err() == nil; tries++ {
+	for tries := 0; err == nil && size < seq && !l.Signs() && tries < 30 && ctx.Err() == nil; tries++ {
 		Pause(ctx, nil, 100*time.Millisecond) // another node signs
 		_, size, err = l.Signed(ctx)
 	}
@@ -114,9 +114,14 @@ func (l *Ledger) ProveConsistency(ctx context.Context, size, later int64) (tlog.
 const proofHeader = "c2sp.org/tlog-proof@v1"
 
 // ProofFile makes a tlog-proof@v1 file: the newest checkpoint, the proof, and the
-// record in the extra line, so that the file stands alone (LED-28).
-func (l *Ledger) ProofFile(ctx context.Context, seq int64) ([]byte, error) {
-	if _, err := l.Visible(ctx, seq); err != nil {
+// record in the extra line, so that the file stands alone (LED-28). With the body and its salt
+// it proves what the entry says, too.
+func (l *Ledger) ProofFile(ctx context.Context, seq int64, withBody bool) ([]byte, error) {
+	e, err := l.Visible(ctx, seq)
+	if err == nil && withBody && e.Body == nil {
+		err = fault.New(fault.Conflict, "The body of entry %d was erased. Its record can be proved without it.", seq)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if _, err := l.grow(ctx, seq); err != nil {
@@ -130,8 +135,12 @@ func (l *Ledger) ProofFile(ctx context.Context, seq int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	extra := p.Record
+	if withBody {
+		extra = appendLine(nil, p.Record, e.Salt, e.Body)
+	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s\nextra %s\nindex %d\n", proofHeader, base64.StdEncoding.EncodeToString(p.Record), seq-1)
+	fmt.Fprintf(&b, "%s\nextra %s\nindex %d\n", proofHeader, base64.StdEncoding.EncodeToString(extra), seq-1)
 	for _, h := range p.Hashes {
 		fmt.Fprintln(&b, h)
 	}
@@ -144,12 +153,11 @@ func (l *Ledger) ProofFile(ctx context.Context, seq int64) ([]byte, error) {
 func IsProof(file []byte) bool { return bytes.HasPrefix(file, []byte(proofHeader+"\n")) }
 
 // VerifyProof checks a proof file with nothing but the log's key, and returns the
-// record that is proved.
-func VerifyProof(file []byte, vkey string) (rec []byte, size int64, err error) {
-	v, err := note.NewVerifier(strings.TrimSpace(vkey))
+// entry that is proved, with a nil Body if the file has none, and the size of the tree.
+func VerifyProof(file []byte, vkey string) (e Entry, size int64, err error) {
+	v, err := notes.Verifier(vkey)
 	if err != nil {
-		return nil, 0, fault.Wrap(err, fault.InvalidRequest,
-			"The key is not a verifier key. It is the line in the file %s of the server's data folder.", PublicKeyFile)
+		return e, 0, err
 	}
 	broken := func(what string) error {
 		return fault.New(fault.VerificationFailed, "The proof file is damaged: %s.", what)
@@ -157,41 +165,55 @@ func VerifyProof(file []byte, vkey string) (rec []byte, size int64, err error) {
 	head, signed, ok := strings.Cut(string(file), "\n\n")
 	lines := strings.Split(head, "\n")
 	if !ok || len(lines) < 3 || lines[0] != proofHeader {
-		return nil, 0, broken("it does not begin with " + proofHeader)
+		return e, 0, broken("it does not begin with " + proofHeader)
 	}
-	c, err := parseCheckpoint([]byte(signed), v)
+	c, err := notes.Open([]byte(signed), v)
 	if err != nil {
-		return nil, 0, err
+		return e, 0, err
 	}
 	extra, ok := strings.CutPrefix(lines[1], "extra ")
 	if !ok {
-		return nil, 0, broken("the line with the record is missing")
+		return e, 0, broken("the line with the record is missing")
 	}
 	// Base64 can say the same in several ways; one is ours.
-	if rec, err = base64.StdEncoding.DecodeString(extra); err != nil || base64.StdEncoding.EncodeToString(rec) != extra {
-		return nil, 0, broken("the record is not base64")
+	line, err := base64.StdEncoding.DecodeString(extra)
+	if err != nil || base64.StdEncoding.EncodeToString(line) != extra {
+		return e, 0, broken("the record is not base64")
 	}
+	rec, rest, withBody := bytes.Cut(line, []byte("\t"))
 	index, err := strconv.ParseInt(strings.TrimPrefix(lines[2], "index "), 10, 64)
 	if err != nil || lines[2] != fmt.Sprintf("index %d", index) {
-		return nil, 0, broken("the line with the index is missing")
+		return e, 0, broken("the line with the index is missing")
 	}
 	var hashes tlog.RecordProof
 	for _, line := range lines[3:] {
 		h, err := tlog.ParseHash(line)
 		if err != nil || h.String() != line {
-			return nil, 0, broken("a line is not a hash")
+			return e, 0, broken("a line is not a hash")
 		}
 		hashes = append(hashes, h)
 	}
-	if index < 0 || index >= c.size {
-		return nil, 0, broken("the index is outside of the tree")
+	if index < 0 || index >= c.Size {
+		return e, 0, broken("the index is outside of the tree")
 	}
-	if err := tlog.CheckRecord(hashes, c.size, c.root, index, tlog.RecordHash(rec)); err != nil {
-		return nil, 0, fault.Wrap(err, fault.VerificationFailed, "The record is not entry %d of the tree that was signed.",
+	if err := tlog.CheckRecord(hashes, c.Size, c.Root, index, tlog.RecordHash(rec)); err != nil {
+		return e, 0, fault.Wrap(err, fault.VerificationFailed, "The record is not entry %d of the tree that was signed.",
 			index+1)
 	}
-	if seq, _, ok := peek(rec); !ok || seq != index+1 {
-		return nil, 0, broken("the record has another sequence number than the index says")
+	seq, hash, ok := peek(rec)
+	parsed, err := parseRecord(rec)
+	if !ok || err != nil || seq != index+1 {
+		return e, 0, broken("the record has another sequence number than the index says")
 	}
-	return rec, c.size, nil
+	e = parsed.entry()
+	e.Record = rec
+	if withBody {
+		salt, body, _ := bytes.Cut(rest, []byte("\t"))
+		check := newChecker()
+		if !check.bodyMatches(salt, body, hash) {
+			return Entry{}, 0, broken("the body is not the one in the record")
+		}
+		e.Body = check.scratch
+	}
+	return e, c.Size, nil
 }

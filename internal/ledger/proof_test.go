@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/transparency-dev/merkle/proof"
@@ -122,7 +123,7 @@ func TestAProofOfAnEntryThatWasJustWrittenIsThereAtOnce(t *testing.T) {
 		n := start(t, address, t.TempDir())
 		for i := range 10 {
 			seq := write(t, n, fmt.Sprint(i))
-			file, err := n.ProofFile(t.Context(), seq)
+			file, err := n.ProofFile(t.Context(), seq, false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -148,11 +149,11 @@ func TestAProofFileVerifiesOfflineAndNoOtherDoes(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, address string) {
 		n := startFilled(t, address, 300)
 		for _, seq := range sampled(300) {
-			file, err := n.ProofFile(t.Context(), int64(seq))
+			file, err := n.ProofFile(t.Context(), int64(seq), false)
 			if err != nil {
 				t.Fatal(err)
 			}
-			rec, size, err := ledger.VerifyProof(file, readFile(t, n.dir, ledger.PublicKeyFile))
+			proved, size, err := ledger.VerifyProof(file, readFile(t, n.dir, ledger.PublicKeyFile))
 			if err != nil || size != 300 || !ledger.IsProof(file) {
 				t.Fatalf("the proof of entry %d, in a tree of %d: %v", seq, size, err)
 			}
@@ -160,12 +161,15 @@ func TestAProofFileVerifiesOfflineAndNoOtherDoes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(string(e.Record), string(rec)); diff != "" {
+			if diff := cmp.Diff(string(e.Record), string(proved.Record)); diff != "" {
 				t.Errorf("the proof of entry %d is of another record:\n%s", seq, diff)
+			}
+			if proved.Body != nil {
+				t.Errorf("the proof of entry %d gives away its body", seq)
 			}
 		}
 
-		file, err := n.ProofFile(t.Context(), 200)
+		file, err := n.ProofFile(t.Context(), 200, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -223,6 +227,67 @@ func TestAProofFileVerifiesOfflineAndNoOtherDoes(t *testing.T) {
 			if _, _, err := ledger.VerifyProof(changed, n.Key()); err == nil {
 				t.Errorf("byte %d (%q in %q) was changed and the proof still verifies", i, file[i], around(whole, i))
 			}
+		}
+	})
+}
+
+func TestAProofFileWithABodyProvesWhatTheEntrySays(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, address string) {
+		n := startFilled(t, address, 20)
+		if err := n.Write(t.Context(), func(tx *ledger.Tx) error {
+			tx.Append(ledger.Event{Kind: "thing.seen", Actor: "system", Body: map[string]string{"what": "was\tapproved"}})
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		const seq = 21
+		file, err := n.ProofFile(t.Context(), seq, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := n.Entry(t.Context(), seq)
+		if err != nil {
+			t.Fatal(err)
+		}
+		proved, _, err := ledger.VerifyProof(file, n.Key())
+		if err != nil || proved.Seq != seq || proved.Kind != e.Kind || !proved.At.Equal(e.At) ||
+			!bytes.Equal(proved.Body, e.Body) || len(e.Body) == 0 {
+			t.Fatalf("%+v, %v", proved, err)
+		}
+		whole := string(file)
+		at := strings.Index(whole, "extra ") + len("extra ")
+		end := at + strings.Index(whole[at:], "\n")
+		line, err := base64.StdEncoding.DecodeString(whole[at:end])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range line {
+			changed := bytes.Clone(line)
+			changed[i] ^= 1
+			text := whole[:at] + base64.StdEncoding.EncodeToString(changed) + whole[end:]
+			if _, _, err := ledger.VerifyProof([]byte(text), n.Key()); err == nil {
+				t.Errorf("byte %d of %q was changed and the proof still verifies", i, line)
+			}
+		}
+		for name, other := range map[string]string{
+			"no body":         string(e.Record) + "\t",
+			"erased":          string(e.Record) + "\t-\t-",
+			"one column more": string(line) + "\tAA==",
+		} {
+			text := whole[:at] + base64.StdEncoding.EncodeToString([]byte(other)) + whole[end:]
+			if _, _, err := ledger.VerifyProof([]byte(text), n.Key()); !fault.Is(err, fault.VerificationFailed) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if _, err := n.Erase(t.Context(), e.At.Add(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := n.ProofFile(t.Context(), seq, true); !fault.Is(err, fault.Conflict) {
+			t.Errorf("a body that was erased: %v", err)
+		}
+		if _, _, err := ledger.VerifyProof(file, n.Key()); err != nil {
+			t.Errorf("the file no longer verifies after the body was erased: %v", err)
 		}
 	})
 }

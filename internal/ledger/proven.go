@@ -116,24 +116,24 @@ func (l *Ledger) prove(ctx context.Context, e *Entry) error {
 	leaf := tlog.RecordHash(e.Record)
 	known, ok := l.leaves.get(e.Seq)
 	signed := l.covered.Load() // after that: what was dropped from leaves meanwhile is under it
-	if ok || e.Seq > signed.size {
+	if ok || e.Seq > signed.Size {
 		return l.checkLeaf(e.Seq, leaf, known, ok)
 	}
 	t := newTiles(ctx, l.db.Read)
-	hashes, err := tlog.ProveRecord(signed.size, e.Seq-1, t)
+	hashes, err := tlog.ProveRecord(signed.Size, e.Seq-1, t)
 	if err != nil {
 		return fmt.Errorf("prove entry %d: %w", e.Seq, err)
 	}
-	if tlog.CheckRecord(hashes, signed.size, signed.root, e.Seq-1, leaf) != nil {
+	if tlog.CheckRecord(hashes, signed.Size, signed.Root, e.Seq-1, leaf) != nil {
 		return l.forged(e.Seq)
 	}
 	// The other hashes of a full tile have gone into the proof, so all of them are proved.
 	first, proved := e.Seq, leaf[:]
-	if n := (e.Seq - 1) >> tileHeight; (n+1)<<tileHeight <= signed.size {
+	if n := (e.Seq - 1) >> tileHeight; (n+1)<<tileHeight <= signed.Size {
 		first, proved = n<<tileHeight+1, t.tiles[[2]int64{0, n}]
 	}
 	l.leaves.addTile(first, proved)
-	l.leaves.trim(signed.size)
+	l.leaves.trim(signed.Size)
 	return nil
 }
 

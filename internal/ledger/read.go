@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"iter"
+	"math"
 	"slices"
 	"sort"
 	"time"
@@ -136,18 +137,25 @@ func (l *Ledger) Head(ctx context.Context) (int64, error) {
 }
 
 // SeqBefore is the sequence number of the last entry made before t, 0 if there is none. It
-// is found by bisection: numbers have no gaps (LED-1), and times never go back (LED-5).
+// is found by bisection: numbers have no gaps (LED-1), and times go back only where they were healed (LED-36).
 func (l *Ledger) SeqBefore(ctx context.Context, t time.Time) (int64, error) {
 	head, err := l.Head(ctx)
 	if err != nil {
 		return 0, err
 	}
-	n := sort.Search(int(head), func(i int) bool {
-		e, readErr := l.Entry(ctx, int64(i)+1)
+	healed, err := l.Entries(ctx, Query{Kinds: []string{Healed}, Limit: math.MaxInt32})
+	from := int64(0)
+	for _, e := range healed {
+		if e.At.Before(t) {
+			from = e.Seq
+		}
+	}
+	n := sort.Search(int(head-from), func(i int) bool {
+		e, readErr := l.Entry(ctx, from+int64(i)+1)
 		err = errors.Join(err, readErr)
 		return readErr != nil || !e.At.Before(t)
 	})
-	return int64(n), err
+	return from + int64(n), err
 }
 
 // Follow yields every entry after the given one, once and in order, and waits for more

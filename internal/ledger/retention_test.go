@@ -109,7 +109,7 @@ func TestRetention(t *testing.T) {
 				t.Fatal(err)
 			}
 			for seq := int64(1); seq <= head; seq++ {
-				file, err := n.ProofFile(t.Context(), seq)
+				file, err := n.ProofFile(t.Context(), seq, false)
 				if err != nil {
 					t.Fatal(err)
 				}

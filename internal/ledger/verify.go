@@ -9,12 +9,11 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"strings"
 
-	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/ledger/notes"
 )
 
 // Verification is what VerifyExport has found to hold. It is meaningful only if the error
@@ -24,8 +23,10 @@ type Verification struct {
 	Entries    int64 // in the file, each with the hash the tree says
 	Erased     int64 // of these, without a body
 	Root       tlog.Hash
-	Checkpoint int64 // the size of the checkpoint given beside the file, 0 for none
-	Later      bool  // that checkpoint is of a later, longer ledger
+	Note       []byte      // the checkpoint in the file, with all its signatures
+	Checkpoint int64       // the size of the checkpoint given beside the file, 0 for none
+	Keys       []notes.Key // that have signed the ledger, in their order
+	Later      bool        // that checkpoint is of a later, longer ledger
 }
 
 // Against is a checkpoint that an export is compared with beside its own.
@@ -46,37 +47,35 @@ type Watch struct {
 	Entry func(*Entry) error
 }
 
-// VerifyExport checks an export with nothing but the log's key: every body against
+// VerifyExport checks an export with nothing but one of the log's keys (LED-37): every body against
 // its record, every record against the tree, the tree against the signed
 // checkpoint in the file and, if given, another. It reads the file
 // once and keeps only the roots of full subtrees, so that a log of any length is verified
 // in constant memory.
 func VerifyExport(r io.Reader, vkey string, against *Against, watch Watch) (Verification, error) {
 	var out Verification
-	v, err := note.NewVerifier(strings.TrimSpace(vkey))
-	if err != nil {
-		return out, fault.Wrap(err, fault.InvalidRequest,
-			"The key is not a verifier key. It is the line in the file %s of the server's data folder.", PublicKeyFile)
+	if _, err := notes.Verifier(vkey); err != nil {
+		return out, err
 	}
-	var other checkpoint
+	var other notes.Checkpoint
+	var err error
 	if against != nil {
-		if other, err = parseCheckpoint(against.Signed, v); err != nil {
+		if other, err = notes.Unverified(against.Signed); err != nil {
 			return out, err
 		}
-		out.Checkpoint = other.size
+		out.Checkpoint = other.Size
 	}
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 1<<20), MaxBody*2)
 	lines.Split(wholeLines)
-	own, err := readHeader(lines, v)
+	own, err := readHeader(lines)
 	if err != nil {
 		return out, err
 	}
-	out.Origin = own.origin
-	if other.size > own.size {
+	if other.Size > own.Size {
 		if !against.MayBeLater {
 			return out, fault.New(fault.VerificationFailed,
-				"The checkpoint is over %d entries and the file ends at %d: its end is missing.", other.size, own.size)
+				"The checkpoint is over %d entries and the file ends at %d: its end is missing.", other.Size, own.Size)
 		}
 		out.Later = true
 	}
@@ -86,13 +85,13 @@ func VerifyExport(r io.Reader, vkey string, against *Against, watch Watch) (Veri
 		if err := c.line(lines.Bytes()); err != nil {
 			return out, err
 		}
-		if c.tree.Size == other.size && other.size > 0 && c.tree.Root() != other.root {
+		if c.tree.Size == other.Size && other.Size > 0 && c.tree.Root() != other.Root {
 			return out, fault.New(fault.VerificationFailed,
 				"The first %d entries of the file do not have the root that was signed: a record was changed, moved or replaced, "+
-					"or the file is of another history.", other.size)
+					"or the file is of another history.", other.Size)
 		}
 		if watch.Progress != nil && c.tree.Size%8192 == 0 {
-			watch.Progress(c.tree.Size, own.size)
+			watch.Progress(c.tree.Size, own.Size)
 		}
 	}
 	if err := lines.Err(); err != nil {
@@ -100,14 +99,23 @@ func VerifyExport(r io.Reader, vkey string, against *Against, watch Watch) (Veri
 	}
 	out.Entries, out.Erased, out.Root = c.tree.Size, c.erased, c.tree.Root()
 	switch {
-	case out.Entries != own.size:
+	case out.Entries != own.Size:
 		return out, fault.New(fault.VerificationFailed, "The file holds %d entries and its checkpoint is over %d.",
-			out.Entries, own.size)
-	case out.Root != own.root:
+			out.Entries, own.Size)
+	case out.Root != own.Root:
 		return out, fault.New(fault.VerificationFailed,
 			"The entries do not have the root that was signed: a record was changed, moved or replaced.")
 	}
-	return out, nil
+	// Only now it is known which key had to sign: entries may have put another one in force.
+	chain, err := notes.Link(vkey, c.successions)
+	if err == nil {
+		_, err = chain.Open(own.Note)
+	}
+	if err == nil && against != nil {
+		_, err = chain.Open(against.Signed)
+	}
+	out.Origin, out.Keys, out.Note = own.Origin, chain.Keys(), own.Note
+	return out, err
 }
 
 // wholeLines splits at newlines and nothing else, so that an export verifies as the
@@ -124,15 +132,15 @@ func wholeLines(data []byte, atEOF bool) (advance int, line []byte, err error) {
 }
 
 // readHeader reads the lines before the entries (LED-30) and returns the checkpoint in them.
-func readHeader(lines *bufio.Scanner, v note.Verifier) (checkpoint, error) {
+func readHeader(lines *bufio.Scanner) (notes.Checkpoint, error) {
 	if !lines.Scan() || lines.Text() != exportHeader {
-		return checkpoint{},
+		return notes.Checkpoint{},
 			fault.New(fault.VerificationFailed, "This is not a ledger export: its first line is not %q.", exportHeader)
 	}
 	var signed bytes.Buffer
 	for lines.Scan() {
 		if lines.Text() == exportRule {
-			return parseCheckpoint(signed.Bytes(), v)
+			return notes.Unverified(signed.Bytes())
 		}
 		signed.Write(lines.Bytes())
 		signed.WriteByte('\n')
@@ -140,7 +148,7 @@ func readHeader(lines *bufio.Scanner, v note.Verifier) (checkpoint, error) {
 			break
 		}
 	}
-	return checkpoint{}, fault.New(fault.VerificationFailed, "The export has no checkpoint, or its header is damaged.")
+	return notes.Checkpoint{}, fault.New(fault.VerificationFailed, "The export has no checkpoint, or its header is damaged.")
 }
 
 // checker goes through the entries of an export. It allocates nothing per entry that nobody visits.
@@ -150,7 +158,12 @@ type checker struct {
 	erased  int64
 	sha     hash.Hash
 	scratch []byte
+
+	successions []notes.Succession // the keys that took over
 }
+
+// isRotated is what a record has that may be of the kind Rotated. Most have not, and are not parsed for it.
+var isRotated = []byte(`"kind":"` + Rotated + `"`)
 
 func newChecker() *checker { return &checker{sha: sha256.New()} }
 
@@ -180,7 +193,8 @@ func (c *checker) line(line []byte) error {
 		return bad("has a body that is not the one in its record")
 	}
 	c.tree.Add(tlog.RecordHash(rec))
-	if c.visit == nil {
+	rotated := bytes.Contains(rec, isRotated)
+	if c.visit == nil && !rotated {
 		return nil
 	}
 	parsed, err := parseRecord(rec)
@@ -190,6 +204,16 @@ func (c *checker) line(line []byte) error {
 	e := parsed.entry()
 	if !erased {
 		e.Body = c.scratch // where bodyMatches has left it
+	}
+	if e.Kind == Rotated {
+		s, err := succession(&e)
+		if err != nil {
+			return err
+		}
+		c.successions = append(c.successions, s)
+	}
+	if c.visit == nil {
+		return nil
 	}
 	return c.visit(&e)
 }

@@ -80,6 +80,10 @@ func TestAnExportVerifies(t *testing.T) {
 			}
 			want := ledger.Verification{Origin: "test.example/ledger", Entries: 1200, Erased: 6, Checkpoint: 1200}
 			copy(want.Root[:], rootOf(leaves(t, n)))
+			if len(got.Keys) != 1 || got.Keys[0].Text != n.Key() {
+				t.Errorf("the keys are %+v", got.Keys)
+			}
+			got.Keys, got.Note = nil, nil
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}

@@ -180,6 +180,25 @@ func (tx *Tx) Append(ev Event) int64 {
 	return seq
 }
 
+// Healed is the kind of the entry at which time steps back (LED-36).
+const Healed = "clock.healed"
+
+// HealedBody is its body: the time of the entry before it, in microseconds.
+type HealedBody struct {
+	Was int64 `json:"was"`
+}
+
+// Heal steps time back to the clock, for the rest of the batch too, if the last entry is at least so much ahead of it.
+func (tx *Tx) Heal(least time.Duration) (ahead time.Duration) {
+	now, was := tx.l.now().UnixMicro(), tx.head.at
+	if ahead = time.Duration(was-now) * time.Microsecond; ahead < least {
+		return 0
+	}
+	tx.now, tx.head.at = now, now
+	tx.Append(Event{Kind: Healed, Actor: "system", Body: HealedBody{was}})
+	return ahead
+}
+
 // fail keeps the first error: what follows it is usually its consequence.
 func (tx *Tx) fail(err error) {
 	if tx.err == nil {

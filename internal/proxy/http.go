@@ -24,7 +24,7 @@ func (p *Proxy) Routes() []wire.Route {
 			Media:   "application/json", Lenient: true, Handle: p.handle, Proof: []string{wire.Demanded},
 		})
 	}
-	return append(routes,
+	return append(append(routes, p.vault.Routes(p.core.Ledger)...),
 		wire.Route{
 			Method: "GET", Path: "/ops/proxy/keys", Summary: "The providers' keys in the vault, without the keys",
 			Auth: wire.Admin, Answer: ProviderKeys{},

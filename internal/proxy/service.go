@@ -45,6 +45,7 @@ func readers() map[string]rulebook.Reader {
 // Options are the settings of the proxy, and what it needs of other protocols. Durations that are
 // zero take the default that stands beside them; tests make them short.
 type Options struct {
+	VaultFile string            // where that is
 	VaultKey  []byte            // encrypts the vault; at least 32 random bytes
 	Upstreams map[string]string // the address of each provider, without /v1
 	// Webhook is the address that an agent's decisions are sent to, "" for none, and the
@@ -123,7 +124,7 @@ func New(core protocol.Core, o Options) (*Proxy, error) {
 		p.upstreams[name] = u
 	}
 	var err error
-	if p.vault, err = vault.Open(core.DB, o.VaultKey); err != nil {
+	if p.vault, err = vault.Open(core.DB, o.VaultFile, o.VaultKey); err != nil {
 		return nil, err
 	}
 	p.meter = meter.New(meter.NewRecorder(core))

@@ -8,6 +8,7 @@ import (
 	"signalbox/internal/gate"
 	"signalbox/internal/ledger"
 	"signalbox/internal/proxy/meter"
+	"signalbox/internal/proxy/vault"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
@@ -104,6 +105,7 @@ func Projection() ledger.Projection {
 			kindThreaded:  ledger.TryBody(applyThreaded),
 			kindSet:       ledger.ApplyBody(applySet),
 			kindKey:       applyKey,
+			vault.Rotated: vault.Apply,
 		},
 		Erasable: []string{kindKey},
 	}

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -43,8 +44,9 @@ SET sealed = excluded.sealed, hint = excluded.hint, set_at = excluded.set_at`,
 // SetKey puts a provider's key into the vault, for a workspace or with "" for all that have none of
 // their own, in place of the one that is there.
 func (p *Proxy) SetKey(ctx context.Context, by roster.Identity, provider, workspace, key string) error {
+	defer p.vault.Hold()()
 	at := vault.Place{Provider: provider, Workspace: workspace}
-	b := &keySet{Provider: provider, For: workspace, Hint: hint(key), sealed: p.vault.Encrypt(at, key)}
+	b := &keySet{Provider: provider, For: workspace, Hint: vault.Hint(key), sealed: p.vault.Encrypt(at, key)}
 	return p.writeKey(ctx, by, b, func(tx *ledger.Tx) error {
 		if workspace == "" {
 			return nil
@@ -61,7 +63,7 @@ func (p *Proxy) writeKey(ctx context.Context, by roster.Identity, b *keySet, che
 		return err
 	}
 	err = p.core.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-		if err := check(tx); err != nil {
+		if err := errors.Join(check(tx), p.vault.InForce(tx)); err != nil {
 			return err
 		}
 		tx.Append(ledger.Event{
@@ -83,15 +85,6 @@ func (p *Proxy) Adopt(ctx context.Context, provider, key string) error {
 		return err
 	}
 	return p.SetKey(ctx, roster.Identity{}, provider, "", key)
-}
-
-// hint is the last four characters of a key, by which people recognise it, or none of a key that is so
-// short that they would give it away.
-func hint(key string) string {
-	if len(key) < 16 {
-		return "…"
-	}
-	return "…" + key[len(key)-4:]
 }
 
 // Keys lists the keys of the caller's workspace, or of all for a caller who is not confined to one. It

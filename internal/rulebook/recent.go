@@ -172,6 +172,9 @@ func (t *tally) add(seq int64, workspace string, facts []Fact, at time.Time) {
 	if seq <= t.seq {
 		return
 	}
+	if !at.IsZero() && at.Before(t.last) {
+		t.stepBack(at)
+	}
 	if t.seq = seq; len(facts) == 0 {
 		return
 	}
@@ -324,7 +327,25 @@ func (t *tally) forget(now time.Time) {
 	}
 }
 
-// add adds to a slot, after clearing the slots that time has passed since the newest one. Times never go back (LED-5).
+// stepBack follows time to where it was healed (LED-36). What was counted ahead of it counts as done at that moment,
+// so that nobody gets a window anew, nor waits until the time comes again that was wrong.
+func (t *tally) stepBack(at time.Time) {
+	t.last = at
+	for key, s := range t.all {
+		number, size := t.counters[key.i].slot(at), int64(len(s.slots))
+		if s.newest <= number {
+			continue
+		}
+		ahead := s.since(number)
+		for n := max(number, s.newest-size+1); n <= s.newest; n++ {
+			s.slots[n%size] = 0
+		}
+		s.newest = number
+		s.slots[number%size] = ahead
+	}
+}
+
+// add adds to a slot, after clearing the slots that time has passed since the newest one. Times go back only at a step.
 func (s *series) add(number int64, n float64) {
 	size := int64(len(s.slots))
 	if number >= s.newest+size { // all that is kept is older than the window

@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"signalbox/internal/backup"
+	"signalbox/internal/drift"
 	"signalbox/internal/fault"
 	"signalbox/internal/file"
 	"signalbox/internal/harness"
@@ -60,7 +61,9 @@ type Config struct {
 	RepoRoots     []string // folders in which the repositories of tasks are looked into
 	RequireGit    string   // auto, true or false: whether what nobody can verify of commits is refused
 	TaskMirror    string   // a folder that becomes a git repository with every task
-	MovableClock  bool     // an admin may set the clock forward, for conformance tests
+	Witness       Witness
+	MovableClock  bool          // an admin may set the clock forward, for conformance tests
+	Machine       drift.Machine // what tells the time; the zero one is this machine, and tests have their own
 	LogLevel      string
 	LogFormat     string
 	AccessLog     string // off, stderr or a file
@@ -164,6 +167,9 @@ func Load(flags map[string]string, env []string, path string) (*Config, error) {
 	if (c.TLSCert == "") != (c.TLSKey == "") {
 		return nil, fault.New(fault.InvalidConfig,
 			"tls.cert and tls.key go together. Give both, or neither.").About("tls.key")
+	}
+	if err := c.Witness.check(); err != nil {
+		return nil, fault.New(fault.InvalidConfig, "%s.", err).About("witness.quorum")
 	}
 	if err := errors.Join(c.Mail.check(), c.Notify.check(), c.Runs.check(&c.Notify), c.Backup.Check()); err != nil {
 		return nil, err

@@ -26,6 +26,7 @@ import (
 	"signalbox/internal/counter"
 	"signalbox/internal/delegate"
 	"signalbox/internal/deliver"
+	"signalbox/internal/drift"
 	"signalbox/internal/fault"
 	"signalbox/internal/file"
 	"signalbox/internal/gate"
@@ -34,6 +35,7 @@ import (
 	"signalbox/internal/kin"
 	"signalbox/internal/ledger"
 	"signalbox/internal/ledger/dump"
+	"signalbox/internal/ledger/routes"
 	"signalbox/internal/notify"
 	"signalbox/internal/oidc"
 	"signalbox/internal/passkey"
@@ -41,6 +43,7 @@ import (
 	"signalbox/internal/protocol"
 	"signalbox/internal/ready"
 	"signalbox/internal/refusal"
+	"signalbox/internal/rekey"
 	"signalbox/internal/reload"
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
@@ -51,6 +54,7 @@ import (
 	"signalbox/internal/telemetry"
 	"signalbox/internal/web"
 	"signalbox/internal/wire"
+	"signalbox/internal/witness"
 )
 
 // Migrations are the tables of every package, in the order in which packages may import each other, so that no table
@@ -70,6 +74,7 @@ func Migrations(more ...protocol.Protocol) []store.Migrations {
 		counter.Migrations,
 		deliver.Migrations,
 		notify.Migrations,
+		witness.Migrations,
 	}
 	return slices.Concat(core, append(Protocols(), more...).Migrations(), []store.Migrations{web.Migrations})
 }
@@ -102,7 +107,10 @@ type core struct {
 
 	edge      *edge
 	vigil     vigil.Vigil
-	clock     *serverClock
+	clock     *drift.Server
+	keeper    *drift.Keeper
+	witness   *witness.Keeper
+	asker     *witness.Asker
 	passkeys  *passkey.Keys
 	notifier  *notify.Notifier
 	opened    []protocol.Service
@@ -147,7 +155,7 @@ func (c *core) open(ctx context.Context, config *Config, more []protocol.Protoco
 	if err := dump.InUse(ctx, c.DB); err != nil {
 		return err
 	}
-	if c.clock, err = openClock(config); err != nil {
+	if c.clock, err = drift.Open(config.Data, config.MovableClock, config.Machine); err != nil {
 		return err
 	}
 	// Everything below works by this clock.
@@ -175,6 +183,12 @@ func (c *core) open(ctx context.Context, config *Config, more []protocol.Protoco
 		PerAgent: c.perAgent.Load, Tokens: oidc.New(config.UserIssuers, c.Now, c.Log),
 	})
 	c.Alarms = alarm.New(c.DB, c.Ledger)
+	c.keeper = drift.Keep(drift.Options{
+		DB: c.DB, Ledger: c.Ledger, Alarms: c.Alarms, Clock: c.clock.Steady(), Now: c.Now, Log: c.Log,
+	})
+	if err := c.openWitness(config); err != nil {
+		return err
+	}
 	if c.Prices, err = price.New(c.DB, c.Ledger, c.Now, c.Log); err != nil {
 		return err
 	}
@@ -273,7 +287,7 @@ func (c *core) run(ctx context.Context) error {
 	running := []func(context.Context) error{
 		c.Roster.Run, c.Prices.Run, c.Handoffs.Run, c.Refusals.Run, c.Book.Run, c.timers.Run, c.Outbox.Run, c.notifier.Run,
 		c.Behalf.Run, c.counters.Run, c.web.Run, c.taskMail.run, c.Kin.Run, c.vigil.Run, c.sinks.Run,
-		c.telemetry.Run, c.reloader.Run, c.audit.Run, c.backups.Run,
+		c.telemetry.Run, c.reloader.Run, c.audit.Run, c.backups.Run, c.keeper.Run, c.asker.Run,
 	}
 	for _, s := range c.opened {
 		running = append(running, s.Run)
@@ -288,7 +302,9 @@ func (c *core) run(ctx context.Context) error {
 // routes are the HTTP surface of every package. handler adds the server's own.
 func (c *core) routes() []wire.Route {
 	all := slices.Concat(
-		c.Ledger.Routes(),
+		routes.Of(c.Ledger, c.asker.Witnessed, c.Log),
+		c.witness.Routes(),
+		rekey.Routes(c.Ledger),
 		c.Behalf.Routes(),
 		c.Roster.Routes(),
 		c.Alarms.Routes(),
@@ -306,7 +322,7 @@ func (c *core) routes() []wire.Route {
 	for _, s := range c.opened {
 		all = append(all, s.Routes()...)
 	}
-	return slices.Concat(all, c.clockRoutes(), c.web.Routes())
+	return slices.Concat(all, c.clock.Routes(c.timers.Settle), c.web.Routes())
 }
 
 // watched is what agents could change behind the server's back.

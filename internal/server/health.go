@@ -11,6 +11,7 @@ import (
 	"signalbox/internal/audit"
 	"signalbox/internal/backup"
 	"signalbox/internal/counter"
+	"signalbox/internal/drift"
 	"signalbox/internal/fault"
 	"signalbox/internal/reload"
 	"signalbox/internal/roster"
@@ -18,6 +19,7 @@ import (
 	"signalbox/internal/sink"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
+	"signalbox/internal/witness"
 )
 
 // Version is the version of this program, as it stands in releases, in /openapi.json and in handshakes.
@@ -71,6 +73,12 @@ type Status struct {
 	Forwarder *Forwarder `json:"forwarder,omitempty"`
 	// Audit is how far the server is with auditing itself, and what it has found.
 	Audit audit.Status `json:"audit"`
+	// Clock says what is wrong with the clocks, and is empty if nothing is.
+	Clock drift.State `json:"clock,omitzero"`
+	// Witnesses are those that cosign the checkpoints, and how far they have come; Witnessed is how many entries are
+	// under one that the quorum has cosigned.
+	Witnesses []witness.State `json:"witnesses,omitempty"`
+	Witnessed int64           `json:"witnessed,omitempty"`
 }
 
 // Now is what there is at a moment, counted and not listed, and what was counted today (UTC).
@@ -92,6 +100,8 @@ type Readiness struct {
 	Audit []string `json:"audit,omitempty"`
 	// Backup is how scheduled backups are; an old one does not make the server unready.
 	Backup *backup.State `json:"backup,omitempty"`
+	// Notes are what people should look at, though calls are answered.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // ownRoutes are the calls about the server itself. /healthz looks at nothing: a process
@@ -149,7 +159,18 @@ func (s *Server) getReady(w http.ResponseWriter, r *http.Request) error {
 	if err == nil && state != nil {
 		state.Problem = "" // which may name places
 	}
-	return wire.Reply(w, http.StatusOK, Readiness{Ready: true, Audit: s.core.audit.Brief(), Backup: state})
+	return wire.Reply(w, http.StatusOK, Readiness{Ready: true, Audit: s.core.audit.Brief(), Backup: state, Notes: s.notes()})
+}
+
+// notes are what /readyz says beside that the server is ready.
+func (s *Server) notes() (all []string) {
+	if text := s.core.keeper.State().Problem; text != "" {
+		all = append(all, text)
+	}
+	if text := s.core.asker.Problem(); text != "" {
+		all = append(all, text)
+	}
+	return all
 }
 
 // status is the state of the server. It never fails: what cannot be read now is left at zero, and Problem says why.
@@ -157,9 +178,14 @@ func (s *Server) status(ctx context.Context) Status {
 	out := Status{
 		Version: Version, Ready: true, StartedAt: s.started.UTC(), Database: s.core.DB.Name(),
 		Signs: s.core.Ledger.Signs(), Origin: s.core.Ledger.Origin(), Forwarder: s.edge.unknown.Load(), Audit: s.core.auditStatus(ctx),
+		Clock: s.core.keeper.State(),
 	}
 	if err := s.problem(ctx); err != nil {
 		out.Ready, out.Problem = false, fault.From(err).Message
+	}
+	out.Witnesses = s.core.asker.States()
+	if _, size, err := s.core.asker.Witnessed(ctx); err == nil {
+		out.Witnessed = size
 	}
 	if wire.Scope(ctx) == "" {
 		out.Reload = s.core.reloader.Last()

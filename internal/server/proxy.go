@@ -11,6 +11,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/protocol"
 	"signalbox/internal/proxy"
+	"signalbox/internal/proxy/vault"
 	"signalbox/internal/signal"
 	"signalbox/internal/wire"
 )
@@ -70,6 +71,10 @@ const VaultKeyFile = "vault.key"
 // openProxy opens the model proxy. It uses the webhooks of signals, so
 // that an agent sets its webhook once for both protocols.
 func openProxy(core protocol.Core, config *Config, signals *signal.Signals) (*proxy.Proxy, error) {
+	name := filepath.Join(config.Data, VaultKeyFile)
+	if err := vault.Settle(context.Background(), core.Ledger, name); err != nil {
+		return nil, err
+	}
 	key, err := keyFile(config, VaultKeyFile)
 	if err != nil {
 		return nil, err
@@ -79,7 +84,7 @@ func openProxy(core protocol.Core, config *Config, signals *signal.Signals) (*pr
 		upstreams[name] = u.Address
 	}
 	return proxy.New(core, proxy.Options{
-		VaultKey: key, Upstreams: upstreams,
+		VaultKey: key, VaultFile: name, Upstreams: upstreams,
 		Webhook: func(agentID string) (string, int) {
 			hook := signals.WebhookOf(agentID)
 			return hook.URL, hook.Generation

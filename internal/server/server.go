@@ -108,7 +108,7 @@ func New(ctx context.Context, c *Config, log *slog.Logger, more ...protocol.Prot
 	s.metrics = measure.New(measure.Sources{
 		DB: s.core.DB, Counters: s.core.counters, Gates: s.core.Gates, Outbox: s.core.Outbox, Made: &s.core.Book.Made,
 		Sinks: s.core.sinks, Ledger: s.core.Ledger, Harness: s.core.harness, Access: s.access, Now: s.core.Now,
-		Audit: s.core.audit, Backups: s.core.backups,
+		Audit: s.core.audit, Backups: s.core.backups, Keeper: s.core.keeper,
 	})
 	s.core.telemetry.Measure(s.metrics.Gatherer)
 	return s, nil
@@ -246,6 +246,9 @@ func (s *Server) prepare(ctx context.Context) error {
 		return nil //nolint:nilerr // said by the ledger, loudly
 	}
 	if err := s.core.Kin.Load(ctx); err != nil {
+		return err
+	}
+	if err := s.core.keeper.Start(ctx); err != nil {
 		return err
 	}
 	if err := s.core.Roster.Bootstrap(ctx); err != nil {

@@ -174,7 +174,7 @@ var Settings = slices.Concat([]Setting{
 		return &c.AccessForm
 	}),
 }, exportSettings(), telemetrySettings(), auditSettings(), mailSettings(), proxySettings(), runSettings(), notifySettings(),
-	webSettings(), userSettings(), backupSettings())
+	webSettings(), userSettings(), backupSettings(), witnessSettings())
 
 // text is a setting without a check. absent is its default.
 func text(key, absent, meaning string, field func(*Config) *string) Setting {

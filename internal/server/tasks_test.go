@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"signalbox/internal/deliver/delivertest"
+	"signalbox/internal/drift"
 	"signalbox/internal/roster"
-	"signalbox/internal/server"
 	"signalbox/internal/task"
 	"signalbox/internal/task/amp"
 	"signalbox/internal/testbed"
@@ -428,7 +428,7 @@ func TestTheClockCanBeSetOnlyWhereTheConfigurationSaysSo(t *testing.T) {
 	b.ops(403, "PUT /ops/clock", `{"now":"`+later+`"}`, nil)
 	b = start(t, "", map[string]string{"clock.movable": "true"})
 	b.ops(400, "PUT /ops/clock", `{"now":"2999-01-01T00:00:00Z"}`, nil)
-	var c server.Clock
+	var c drift.Time
 	b.ops(200, "PUT /ops/clock", `{"now":"`+later+`"}`, &c)
 	if ahead := time.Until(c.Now); ahead < 59*time.Minute {
 		t.Errorf("the clock is ahead by %s", ahead)

@@ -42,6 +42,8 @@ var emptyTables = map[string]string{
 	"counter_deck":         "everything is counted again when the server runs",
 	"counter_hour":         "everything is counted again when the server runs",
 	"counter_name":         "everything is counted again when the server runs",
+	"witness_log":          "it is what this server cosigned for others, which version 0.1 did not",
+	"witness_checkpoint":   "it has cosignatures of witnesses, which version 0.1 did not ask for",
 	"counter_sum":          "everything is counted again when the server runs",
 	"delivery_runner":      "a runner has a row only while its server runs",
 	"handoff":              "version 0.1 knew of none",

@@ -103,6 +103,8 @@ func TestWorkspacesAreWalls(t *testing.T) {
 			{"PUT /ops/proxy/keys/{provider}", "PUT /ops/proxy/keys/anthropic", `{"key":"sk-x"}`, 200, 1},
 			{"DELETE /ops/proxy/keys/{provider}", "DELETE /ops/proxy/keys/anthropic?workspace=default", "", 404, 0},
 			{"DELETE /ops/proxy/keys/{provider}", "DELETE /ops/proxy/keys/openai", "", 404, 0},
+			{"POST /ops/proxy/rotate", "POST /ops/proxy/rotate", "", 403, 0},
+			{"POST /ops/ledger/rotate", "POST /ops/ledger/rotate", "", 403, 0},
 			{"GET /ops/keys", "GET /ops/keys", "", 200, 0},
 			{"GET /ops/keys", "GET /ops/keys?agent=" + secret + "&workspace=default", "", 404, 0},
 			{"POST /ops/keys", "POST /ops/keys", `{"agent":"` + secret + `","workspace":"default"}`, 404, 0},

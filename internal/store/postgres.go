@@ -243,6 +243,13 @@ func (b *postgres) listenOnce(ctx context.Context, wake func()) error {
 	}
 }
 
+// clock is that of the moment at which the server answers, and not that of a transaction.
+func (b *postgres) clock(ctx context.Context) (time.Time, error) {
+	var at int64
+	err := b.read.QueryRowContext(ctx, "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint").Scan(&at)
+	return time.UnixMicro(at).UTC(), err
+}
+
 // snapshot begins a transaction in which all reads see the moment of the first one.
 // foreign: nodes share the database.
 func (b *postgres) foreign(context.Context) (bool, error) { return false, nil }

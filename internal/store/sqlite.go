@@ -211,6 +211,9 @@ func (b *lite) foreign(ctx context.Context) (bool, error) {
 	return before != 0 && b.version != before, nil
 }
 
+// clock: SQLite has none of its own.
+func (b *lite) clock(context.Context) (time.Time, error) { return time.Time{}, nil }
+
 // copyLog copies the WAL into the database file when it has grown, until close. If a commit
 // did that, its callers would wait for two more syncs and thousands of pages. Most of it is
 // copied while others write. The rest is copied while this goroutine holds the turn, so that

@@ -26,6 +26,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"signalbox/internal/fault"
 )
@@ -53,6 +54,8 @@ type backend interface {
 	// foreign reports whether another process has committed since it was asked last. It is for databases
 	// that one process writes to, and always false for others.
 	foreign(ctx context.Context) (bool, error)
+	// clock reads the database's clock, the zero time where it is this machine's.
+	clock(ctx context.Context) (time.Time, error)
 	// snapshot starts a read-only transaction in which all reads see one moment.
 	snapshot(ctx context.Context) (*sql.Tx, error)
 	// beside opens an empty database next to this one; drop removes it.
@@ -179,6 +182,9 @@ func (db *DB) note(err error) {
 		db.trouble.Store(&err)
 	}
 }
+
+// Clock is the database's clock, which all its nodes have in common, and the zero time for SQLite, which has none.
+func (db *DB) Clock(ctx context.Context) (time.Time, error) { return db.clock(ctx) }
 
 // Snapshot starts a read-only transaction in which all reads see one moment.
 func (db *DB) Snapshot(ctx context.Context) (*sql.Tx, error) { return db.snapshot(ctx) }

@@ -84,7 +84,7 @@ func (s *Tasks) allEntries(ctx context.Context, q ledger.Query) (all []ledger.En
 func (s *Tasks) prove(ctx context.Context, entries []ledger.Entry) ([]Proved, error) {
 	all := []Proved{}
 	for _, e := range entries {
-		proof, err := s.core.Ledger.ProofFile(ctx, e.Seq)
+		proof, err := s.core.Ledger.ProofFile(ctx, e.Seq, false)
 		if err != nil {
 			return nil, err
 		}

@@ -181,29 +181,40 @@ func newExport(a *command.App) *command.Command {
 		Args: command.NoArguments(),
 	}
 	out := c.Flags().String("out", "", "the file to write; standard output when absent")
+	witnessed := c.Flags().Bool("witnessed", false, "up to the newest checkpoint that the quorum of witnesses has cosigned")
 	c.RunE = func(c *command.Command, _ []string) error {
-		return a.Download(c.Context(), api.Get("/ops/ledger/export"), *out, verifyCommand)
+		q := api.Query{}
+		if *witnessed {
+			q["witnessed"] = "true"
+		}
+		return a.Download(c.Context(), api.Find("/ops/ledger/export", q), *out, verifyCommand)
 	}
 	return c
 }
 
 // newProve writes a proof for one entry. It reveals the record of that entry and
-// hashes of others, no body, so it can be given to somebody who must not see the ledger.
+// hashes of others, and its body only with --body, so it can be given to somebody who must not see the ledger.
 func newProve(a *command.App) *command.Command {
 	c := &command.Command{
 		Use:   "prove SEQ",
 		Short: "Write a proof that an entry is in the ledger, as a tlog-proof@v1 file",
 		Args:  command.Exactly(1, "the sequence number of an entry"),
 		Example: `  signalbox ledger prove 42 --out 42.tlog-proof
-  signalbox ledger verify 42.tlog-proof`,
+  signalbox ledger verify 42.tlog-proof
+  signalbox ledger prove 42 --body --out 42.tlog-proof`,
 	}
 	out := c.Flags().String("out", "", "the file to write; standard output when absent")
+	body := c.Flags().Bool("body", false, "put the body into the file, so that it proves what the entry says")
 	c.RunE = func(c *command.Command, args []string) error {
+		q := api.Query{}
+		if *body {
+			q["body"] = "true"
+		}
 		seq, err := strconv.ParseInt(args[0], 10, 64)
 		if err != nil || seq < 1 {
 			return command.Usage("The sequence number should be a whole number, 1 or more, and is %q.", args[0])
 		}
-		return a.Download(c.Context(), api.Get(fmt.Sprintf("/ops/ledger/%d/proof", seq)).With("Accept", "text/plain"), *out,
+		return a.Download(c.Context(), api.Find(fmt.Sprintf("/ops/ledger/%d/proof", seq), q).With("Accept", "text/plain"), *out,
 			verifyCommand)
 	}
 	return c

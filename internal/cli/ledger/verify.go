@@ -7,14 +7,17 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"signalbox/internal/cli/api"
 	"signalbox/internal/cli/command"
 	"signalbox/internal/cli/output"
+	"signalbox/internal/drift"
 	"signalbox/internal/fault"
 	"signalbox/internal/gate"
 	"signalbox/internal/handoff"
 	"signalbox/internal/ledger"
+	"signalbox/internal/ledger/notes"
 	"signalbox/internal/wire"
 )
 
@@ -28,6 +31,8 @@ type verified struct {
 	Root       string   `json:"root,omitempty"`
 	Checkpoint int64    `json:"checkpoint,omitempty"`
 	Record     wire.Raw `json:"record,omitempty"`
+	Cosigned   int      `json:"cosigned,omitempty"` // by so many of the witnesses that were named
+	Key        string   `json:"key,omitempty"`      // that is in force at the end of the export
 
 	// The votes: signed and verified, not signed because nobody had asked for that, and not verifiable
 	// because a body was erased.
@@ -40,21 +45,32 @@ type verified struct {
 	Handoffs       int64 `json:"handoffs,omitempty"`
 	ErasedHandoffs int64 `json:"erased_handoffs,omitempty"`
 	UnderHandoffs  int64 `json:"decisions_under_handoffs,omitempty"`
+
+	// Of proof files: the entries whose bodies they carry, and the gates that these are about.
+	Proved []ledger.EntryView `json:"proved,omitempty"`
+	Gates  []gate.Proved      `json:"gates,omitempty"`
+
+	ClockHealed int64 `json:"clock_healed,omitempty"` // how often time steps back, where an entry says so
 }
 
 // newVerify needs no server and trusts none: only the key. The kind of file is
 // recognised by its first bytes, so that nobody has to name it.
 func newVerify(a *command.App) *command.Command {
 	c := a.WithJSON(&command.Command{
-		Use: "verify FILE", Short: "Check an export or a proof file, offline",
+		Use: "verify FILE...", Short: "Check an export or proof files, offline",
 		Long: `Check an export or a proof file, offline: every body against its record, every
 record against the tree, the tree against the signed checkpoint, every vote that was
 signed with a passkey against the key that the ledger has, and every handoff: that it is
 within the one above it, and was used by the agent that had it while it was open.
 
+A proof file with a body shows what its entry says. Several of them are read together:
+those of gate.opened, gate.voted and gate.resolved show what was approved, and by whom.
+
+With a key that was replaced, an export shows each succession, which both keys have signed.
+
 The key and a checkpoint to compare with are taken from the data folder if they are
 not given. A checkpoint that is given must be covered by the file.`,
-		Args: command.Exactly(1, "a file made by `signalbox ledger export` or `signalbox ledger prove`"),
+		Args: command.AtLeast(1, "a file made by `signalbox ledger export` or `signalbox ledger prove`"),
 	})
 	trust := addTrustFlags(c)
 	c.RunE = func(_ *command.Command, args []string) error {
@@ -72,9 +88,12 @@ not given. A checkpoint that is given must be covered by the file.`,
 			if trust.checkpoint != "" {
 				return command.Usage("A proof file carries its checkpoint with it; --checkpoint is for exports.")
 			}
-			return verifyProof(a, r, key)
+			return verifyProofs(a, args, key, trust)
 		}
-		return verifyExport(a, r, key, against, "")
+		if len(args) > 1 {
+			return command.Usage("An export is verified alone; several files have to be proof files.")
+		}
+		return verifyExport(a, r, key, against, "", trust)
 	}
 	return c
 }
@@ -107,7 +126,7 @@ Without --export the server is asked for one. The key and the checkpoint are tho
 				return fault.Wrap(err, fault.InvalidRequest, "Cannot read %s.", *export)
 			}
 			defer func() { _ = f.Close() }()
-			return verifyExport(a, f, key, against, gateID)
+			return verifyExport(a, f, key, against, gateID, trust)
 		}
 		client, err := a.Client()
 		if err != nil {
@@ -118,13 +137,17 @@ Without --export the server is asked for one. The key and the checkpoint are tho
 			return err
 		}
 		defer func() { _ = res.Body.Close() }()
-		return verifyExport(a, res.Body, key, against, gateID)
+		return verifyExport(a, res.Body, key, against, gateID, trust)
 	}
 	return c
 }
 
 // trust is what a file is checked against.
-type trust struct{ key, checkpoint string }
+type trust struct {
+	key, checkpoint string
+	witnesses       []string
+	quorum          int
+}
 
 // addTrustFlags gives a command the flags --key and --checkpoint.
 func addTrustFlags(c *command.Command) *trust {
@@ -132,7 +155,36 @@ func addTrustFlags(c *command.Command) *trust {
 	c.Flags().StringVar(&t.key, "key", "", "the file with the verifier key ("+ledger.PublicKeyFile+" in the data folder)")
 	c.Flags().StringVar(&t.checkpoint, "checkpoint", "",
 		"a file with a checkpoint to compare with (the one in the data folder)")
+	c.Flags().StringArrayVar(&t.witnesses, "witness", nil, "the key of a witness that has to have cosigned; may be repeated")
+	c.Flags().IntVar(&t.quorum, "quorum", 0, "how many of the witnesses have to have cosigned; all of them when absent")
 	return t
+}
+
+// cosigned wants the cosignatures of the quorum in a checkpoint, and says how many of the witnesses it has.
+func (t *trust) cosigned(signed []byte) (found int, err error) {
+	need := t.quorum
+	if need == 0 {
+		need = len(t.witnesses)
+	}
+	if need < 0 || need > len(t.witnesses) {
+		return 0, command.Usage("--quorum should be at most the number of witnesses, and is %d of %d.", need, len(t.witnesses))
+	}
+	seen := map[string]bool{}
+	for _, text := range t.witnesses {
+		w, err := notes.ParseWitness(text)
+		if err != nil {
+			return 0, err
+		}
+		if line, _ := w.Find(signed); line != "" && !seen[w.String()] {
+			seen[w.String()] = true
+			found++
+		}
+	}
+	if found < need {
+		return found, fault.New(fault.VerificationFailed, "The checkpoint has the cosignatures of %d witnesses, and should have %d.",
+			found, need)
+	}
+	return found, nil
 }
 
 func (t *trust) read(a *command.App) (key string, compare *ledger.Against, err error) {
@@ -165,9 +217,13 @@ func against(a *command.App, path string, ownKey bool) (*ledger.Against, error) 
 // verifyExport streams the file, and keeps no more than the gates that wait and the handoffs. Erased bodies are
 // reported but do not fail: erasing is allowed, and the records prove that nothing else is missing.
 // The votes of the gate are listed, of none for "".
-func verifyExport(a *command.App, r io.Reader, key string, against *ledger.Against, gateID string) error {
+func verifyExport(a *command.App, r io.Reader, key string, against *ledger.Against, gateID string, t *trust) error {
 	shown, votes, handoffs := output.NewProgress(a.Err), gate.NewSignatures(gateID), handoff.NewAudit()
+	var times drift.Audit
 	check := func(e *ledger.Entry) error {
+		if err := times.Entry(e); err != nil {
+			return err
+		}
 		if err := votes.Entry(e); err != nil {
 			return err
 		}
@@ -178,6 +234,10 @@ func verifyExport(a *command.App, r io.Reader, key string, against *ledger.Again
 	if err != nil {
 		return err
 	}
+	cosigned, err := t.cosigned(v.Note)
+	if err != nil {
+		return err
+	}
 	if gateID != "" && len(votes.Votes) == 0 {
 		return fault.New(fault.NotFound, "Nobody has voted at a gate %.80q in this ledger. All else verifies.", gateID)
 	}
@@ -185,10 +245,17 @@ func verifyExport(a *command.App, r io.Reader, key string, against *ledger.Again
 		Verified: true, Origin: v.Origin, Entries: v.Entries, Erased: v.Erased, Root: v.Root.String(),
 		Checkpoint: v.Checkpoint, SignedVotes: votes.Verified, UnsignedVotes: votes.Unsigned, ErasedVotes: votes.Erased,
 		Votes: votes.Votes, Handoffs: handoffs.Handoffs, ErasedHandoffs: handoffs.Erased, UnderHandoffs: handoffs.Decisions,
+		ClockHealed: times.Healed, Cosigned: cosigned, Key: v.Keys[len(v.Keys)-1].Text,
 	}, func(w output.Printer) {
 		w.Print("Verified: %s entries of %s, exactly as they were signed.",
 			output.Thousands(v.Entries), v.Origin)
 		w.Print("  root        %s", v.Root)
+		if cosigned > 0 {
+			w.Print("  witnesses   %s cosigned it", output.Count(cosigned, "witness"))
+		}
+		for _, k := range v.Keys[1:] {
+			w.Print("  key         %s took over with entry %s", k.Text, output.Thousands(k.From))
+		}
 		if v.Erased > 0 {
 			w.Print("  erased      %s bodies; their records are proved all the same", output.Thousands(v.Erased))
 		}
@@ -198,6 +265,10 @@ func verifyExport(a *command.App, r io.Reader, key string, against *ledger.Again
 				output.Thousands(v.Checkpoint))
 		case v.Checkpoint > 0:
 			w.Print("  checkpoint  over %s entries, agrees", output.Thousands(v.Checkpoint))
+		}
+		if times.Healed > 0 {
+			w.Print("  clock       was healed %s, by up to %s; else no entry is earlier than the one before",
+				output.Count(int(times.Healed), "time"), times.Most.Round(time.Second))
 		}
 		printHandoffs(w, handoffs)
 		printVotes(w, votes)
@@ -240,21 +311,4 @@ func printVotes(w output.Printer, votes *gate.Signatures) {
 		}
 		w.Print("%s  %s %s: %s", output.Moment(v.At), cmp.Or(v.Operator, "(erased)"), say, results[v.Result])
 	}
-}
-
-// verifyProof verifies a proof for one record. A proof has a few kilobytes; the limit of
-// 1 MiB keeps a wrong file out of memory.
-func verifyProof(a *command.App, r io.Reader, key string) error {
-	file, err := io.ReadAll(io.LimitReader(r, 1<<20))
-	if err != nil {
-		return err
-	}
-	record, size, err := ledger.VerifyProof(file, key)
-	if err != nil {
-		return err
-	}
-	return a.Show(verified{Verified: true, Record: record, Checkpoint: size}, func(w output.Printer) {
-		w.Print("Verified: this record is in the ledger, under a signed checkpoint over %s entries.\n%s",
-			output.Thousands(size), record)
-	})
 }

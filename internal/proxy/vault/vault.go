@@ -21,7 +21,11 @@ import (
 // taken back, and a key has to be.
 type Vault struct {
 	db   *store.DB
-	aead cipher.AEAD
+	file string // where the key is
+
+	rotating    sync.RWMutex // held while the key is replaced; before loading
+	aead        cipher.AEAD  // changed while rotating and loading are held
+	fingerprint string
 
 	loading sync.Mutex // one reads at a time, or what was read first could be kept
 	mu      sync.RWMutex
@@ -32,9 +36,18 @@ type Vault struct {
 // workspaces that have no key of their own.
 type Place struct{ Provider, Workspace string }
 
-// Open makes a vault without keys; Load reads them. The key of the file is hashed with a name, so
+// Open makes a vault without keys; Load reads them. name is the file that has its key, which Rotate
+// replaces. The key of the file is hashed with a name, so
 // that the same file could serve another purpose with another key.
-func Open(db *store.DB, key []byte) (*Vault, error) {
+func Open(db *store.DB, name string, key []byte) (*Vault, error) {
+	aead, err := open(key)
+	return &Vault{
+		db: db, file: name, aead: aead, fingerprint: fingerprint(key), keys: map[Place]wire.Secret{},
+	}, err
+}
+
+// open is what encrypts with a key.
+func open(key []byte) (cipher.AEAD, error) {
 	if len(key) < 32 {
 		return nil, fault.New(fault.InvalidConfig,
 			"The key of the vault has %d bytes; it should have at least 32 random ones.", len(key)).About("vault.key")
@@ -44,16 +57,18 @@ func Open(db *store.DB, key []byte) (*Vault, error) {
 	if err != nil {
 		return nil, err
 	}
-	aead, err := cipher.NewGCM(c)
-	return &Vault{db: db, aead: aead, keys: map[Place]wire.Secret{}}, err
+	return cipher.NewGCM(c)
 }
 
 // Encrypt encrypts a key. The place is authenticated with it, so that somebody who can write to the
 // database cannot move the key of one workspace to another.
-func (v *Vault) Encrypt(at Place, key string) []byte {
-	nonce := make([]byte, v.aead.NonceSize())
+// The caller holds the key with Hold until it is in the table.
+func (v *Vault) Encrypt(at Place, key string) []byte { return seal(v.aead, at, key) }
+
+func seal(aead cipher.AEAD, at Place, key string) []byte {
+	nonce := make([]byte, aead.NonceSize())
 	_, _ = rand.Read(nonce) // never fails
-	return v.aead.Seal(nonce, nonce, []byte(key), []byte(at.Provider+"\x00"+at.Workspace))
+	return aead.Seal(nonce, nonce, []byte(key), []byte(at.Provider+"\x00"+at.Workspace))
 }
 
 // decrypt decrypts a key that Encrypt has encrypted for the same place.

@@ -47,7 +47,7 @@ func (b *Buckets) Unit() string {
 func (b *Buckets) Find(name Name, now time.Time) *rate.Limiter {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.young == nil || now.Sub(b.turned) >= b.span() {
+	if b.young == nil || now.Sub(b.turned).Abs() >= b.span() { // also when the clock was set back
 		b.turned, b.old, b.young = now, b.young, map[Name]*rate.Limiter{}
 	}
 	found := b.young[name]

@@ -15,6 +15,7 @@ import (
 	"signalbox/internal/backup"
 	"signalbox/internal/counter"
 	"signalbox/internal/deliver"
+	"signalbox/internal/drift"
 	"signalbox/internal/gate"
 	"signalbox/internal/harness"
 	"signalbox/internal/ledger"
@@ -39,6 +40,7 @@ type Sources struct {
 	Access   *access.Log
 	Audit    *audit.Audit
 	Backups  *backup.Schedule
+	Keeper   *drift.Keeper
 	Now      func() time.Time
 }
 

@@ -83,6 +83,11 @@ func New(c Sources) *Metrics {
 		}
 		return 0
 	})
+	gauge("signalbox_clock_offset_seconds", "The server's time, less the machine's clock; 0 while that is followed.",
+		func() float64 { return c.Keeper.State().Seconds })
+	gauge("signalbox_clock_jumps", "Jumps of clocks that this process has found.", func() float64 {
+		return float64(c.Keeper.Jumps())
+	})
 	gauge("signalbox_ledger_head", "The sequence number of the last entry.", func() float64 {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()

@@ -64,7 +64,7 @@ func Verify(b *task.Bundle, key string) ([]Part, error) {
 func open(list []task.Proved, key string, belongs func(*ledger.Entry) string) (entries []ledger.Entry, err error) {
 	last := int64(0)
 	for _, p := range list {
-		rec, _, err := ledger.VerifyProof([]byte(p.Proof), key)
+		proved, _, err := ledger.VerifyProof([]byte(p.Proof), key)
 		if err != nil {
 			return nil, fault.Wrap(err, fault.VerificationFailed, "Entry %d (%s) is not proved: %s", p.Seq, p.Kind,
 				fault.From(err).Message)
@@ -80,7 +80,7 @@ func open(list []task.Proved, key string, belongs func(*ledger.Entry) string) (e
 		if p.Salt == "" {
 			salt = nil
 		}
-		e, err := ledger.Unseal(rec, salt, body)
+		e, err := ledger.Unseal(proved.Record, salt, body)
 		if err != nil {
 			return nil, fault.Wrap(err, fault.VerificationFailed,
 				"Entry %d (%s): its body is not the one that was signed.", p.Seq, p.Kind)

@@ -1,8 +1,11 @@
-package ledger
+// Package routes is the ledger over HTTP: entries, proofs, exports and events for operators, and the transparency log
+// for anyone. It decodes, calls the ledger and encodes; it must not know what entries mean, nor read a table.
+package routes
 
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -11,31 +14,22 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"signalbox/internal/fault"
+	"signalbox/internal/ledger"
 	"signalbox/internal/wire"
 )
 
+// surface is what the calls work with.
+type surface struct {
+	*ledger.Ledger
+	witnessed Witnessed
+	log       *slog.Logger
+}
+
+// Witnessed is the newest checkpoint that enough witnesses have cosigned, and its size.
+type Witnessed func(context.Context) ([]byte, int64, error)
+
 // The answers of the operators' API.
 type (
-	// EntryView is an entry as JSON. The body is shown as it is if it is JSON, and
-	// in base64 otherwise.
-	EntryView struct {
-		Seq       int64     `json:"seq"`
-		At        time.Time `json:"at"`
-		Workspace string    `json:"workspace"`
-		Kind      string    `json:"kind"`
-		Actor     string    `json:"actor"`
-		Subject   string    `json:"subject"`
-		Trace     string    `json:"trace"`
-		Body      wire.Raw  `json:"body,omitzero"`
-		RawBody   []byte    `json:"raw_body,omitzero"`
-		Erased    bool      `json:"erased,omitempty"`
-		LeafHash  string    `json:"leaf_hash"`
-	}
-	// EntryPage is a page of entries; next is what to give as after.
-	EntryPage struct {
-		Entries []EntryView `json:"entries"`
-		Next    int64       `json:"next"`
-	}
 	// ProofView is an inclusion proof. The leaf is the entry at index seq-1.
 	ProofView struct {
 		Seq      int64    `json:"seq"`
@@ -53,26 +47,16 @@ type (
 	}
 )
 
-// View makes the JSON form of an entry.
-func (e *Entry) View() EntryView {
-	v := EntryView{
-		Seq: e.Seq, At: e.At, Workspace: e.Workspace, Kind: e.Kind, Actor: e.Actor, Subject: e.Subject, Trace: e.Trace,
-		Erased: e.Body == nil, LeafHash: tlog.RecordHash(e.Record).String(),
-	}
-	if raw := wire.Raw(e.Body); raw.IsValid() {
-		v.Body = raw
-	} else {
-		v.RawBody = e.Body
-	}
-	return v
-}
-
-// Routes are the ledger's part of the HTTP surface. Entries are listed by package behalf, which finds them by user, too.
-func (l *Ledger) Routes() []wire.Route {
+// Of is the ledger's part of the HTTP surface. Entries are listed by package behalf, which finds them by user, too.
+func Of(book *ledger.Ledger, witnessed Witnessed, log *slog.Logger) []wire.Route {
+	l := surface{book, witnessed, log}
+	cosigned := []wire.Param{{
+		Name: "witnessed", Meaning: "true for the newest checkpoint that the quorum of witnesses has cosigned",
+	}}
 	after := wire.Param{Name: "after", Meaning: "only entries with a greater sequence number", Number: true}
 	return []wire.Route{
 		{
-			Method: "GET", Path: "/ops/ledger/{seq}", Summary: "Read one entry", Auth: wire.Viewer, Answer: EntryView{},
+			Method: "GET", Path: "/ops/ledger/{seq}", Summary: "Read one entry", Auth: wire.Viewer, Answer: ledger.EntryView{},
 			Handle: l.getEntry,
 		},
 		{
@@ -81,7 +65,7 @@ func (l *Ledger) Routes() []wire.Route {
 			Query: []wire.Param{{
 				Name:    "size",
 				Meaning: "the size of the tree to prove it in; the newest checkpoint's when absent", Number: true,
-			}},
+			}, {Name: "body", Meaning: "true for a file that carries the body, too"}},
 			Answer: ProofView{}, Handle: l.getProof,
 		},
 		{
@@ -93,7 +77,7 @@ func (l *Ledger) Routes() []wire.Route {
 		},
 		{
 			Method: "GET", Path: "/ops/ledger/export", Summary: "All entries with a checkpoint, for verifying offline",
-			Auth: wire.Admin, Media: "text/plain", Handle: l.getExport,
+			Auth: wire.Admin, Query: cosigned, Media: "text/plain", Handle: l.getExport,
 		},
 		{
 			Method: "GET", Path: "/ops/events",
@@ -102,6 +86,7 @@ func (l *Ledger) Routes() []wire.Route {
 		},
 		{
 			Method: "GET", Path: "/ledger/checkpoint", Summary: "The newest signed checkpoint (C2SP)", Media: "text/plain",
+			Query:  cosigned,
 			Handle: l.getCheckpoint,
 		},
 		{
@@ -119,7 +104,7 @@ func (l *Ledger) Routes() []wire.Route {
 	}
 }
 
-func (l *Ledger) getEntry(w http.ResponseWriter, r *http.Request) error {
+func (l surface) getEntry(w http.ResponseWriter, r *http.Request) error {
 	seq, err := wire.PathNumber(r, "seq")
 	if err != nil {
 		return err
@@ -133,7 +118,7 @@ func (l *Ledger) getEntry(w http.ResponseWriter, r *http.Request) error {
 
 // getProof answers with JSON, or with a file that stands alone (LED-28). The file needs a signed
 // checkpoint of the tree's size, so it takes no size.
-func (l *Ledger) getProof(w http.ResponseWriter, r *http.Request) error {
+func (l surface) getProof(w http.ResponseWriter, r *http.Request) error {
 	seq, err := wire.PathNumber(r, "seq")
 	if err != nil {
 		return err
@@ -147,7 +132,7 @@ func (l *Ledger) getProof(w http.ResponseWriter, r *http.Request) error {
 			return fault.New(fault.InvalidRequest,
 				"A proof file is made for the newest checkpoint. Leave size out.").About("size")
 		}
-		file, err := l.ProofFile(r.Context(), seq)
+		file, err := l.ProofFile(r.Context(), seq, r.URL.Query().Get("body") == "true")
 		return replyText(w, file, err)
 	}
 	p, err := l.Prove(r.Context(), seq, size)
@@ -158,7 +143,7 @@ func (l *Ledger) getProof(w http.ResponseWriter, r *http.Request) error {
 		ProofView{p.Seq, p.Size, p.Root.String(), p.Leaf.String(), hashTexts(p.Hashes), string(p.Record)})
 }
 
-func (l *Ledger) getConsistency(w http.ResponseWriter, r *http.Request) error {
+func (l surface) getConsistency(w http.ResponseWriter, r *http.Request) error {
 	from, err := wire.Number(r, "from", 0)
 	if err != nil {
 		return err
@@ -185,15 +170,27 @@ func hashTexts(hashes []tlog.Hash) []string {
 
 // getExport aborts the connection if something fails after the first byte: the client
 // sees a broken transfer, and LED-31 makes sure that what it kept does not verify.
-func (l *Ledger) getExport(w http.ResponseWriter, r *http.Request) error {
+func (l surface) getExport(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	started := &startedWriter{ResponseWriter: w}
-	err := l.Export(r.Context(), started)
+	err := l.export(r, started)
 	if err != nil && started.wrote {
 		l.log.Warn("export aborted", "error", err.Error())
 		panic(http.ErrAbortHandler)
 	}
 	return err
+}
+
+// export writes the ledger under a fresh checkpoint, or under one that was witnessed.
+func (l surface) export(r *http.Request, w *startedWriter) error {
+	if r.URL.Query().Get("witnessed") != "true" {
+		return l.Export(r.Context(), w)
+	}
+	signed, size, err := l.witnessed(r.Context())
+	if err != nil {
+		return err
+	}
+	return l.ExportUnder(r.Context(), w, signed, size)
 }
 
 // startedWriter remembers whether anything was written, after which no error can be sent. It
@@ -212,13 +209,17 @@ func (w *startedWriter) Write(b []byte) (int, error) {
 
 // getCheckpoint is public. Caches have to ask again, since the newest checkpoint changes every
 // second.
-func (l *Ledger) getCheckpoint(w http.ResponseWriter, r *http.Request) error {
+func (l surface) getCheckpoint(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Cache-Control", "no-cache")
-	text, _, err := l.Signed(r.Context())
+	newest := l.Signed
+	if r.URL.Query().Get("witnessed") == "true" {
+		newest = l.witnessed
+	}
+	text, _, err := newest(r.Context())
 	return replyText(w, text, err)
 }
 
-func (l *Ledger) getKey(w http.ResponseWriter, _ *http.Request) error {
+func (l surface) getKey(w http.ResponseWriter, _ *http.Request) error {
 	return replyText(w, []byte(l.Key()+"\n"), nil)
 }
 
@@ -233,12 +234,12 @@ func replyText(w http.ResponseWriter, text []byte, err error) error {
 }
 
 // getBundle answers with records. LED-18: unlike tiles of hashes they need a viewer's token.
-func (l *Ledger) getBundle(w http.ResponseWriter, r *http.Request) error {
+func (l surface) getBundle(w http.ResponseWriter, r *http.Request) error {
 	data, err := l.Bundle(r.Context(), strings.TrimPrefix(r.URL.Path, "/ledger/"))
 	return replyImmutable(w, "private", data, err)
 }
 
-func (l *Ledger) getTile(w http.ResponseWriter, r *http.Request) error {
+func (l surface) getTile(w http.ResponseWriter, r *http.Request) error {
 	data, err := l.Tile(r.Context(), strings.TrimPrefix(r.URL.Path, "/ledger/"))
 	return replyImmutable(w, "public", data, err)
 }
@@ -258,7 +259,7 @@ func replyImmutable(w http.ResponseWriter, cache string, data []byte, err error)
 // getEvents streams until the client disconnects or the server stops. A comment every few
 // seconds keeps proxies from closing the connection. LED-33: a client that is confined to a
 // workspace is sent its entries only.
-func (l *Ledger) getEvents(w http.ResponseWriter, r *http.Request) error {
+func (l surface) getEvents(w http.ResponseWriter, r *http.Request) error {
 	after, err := wire.Number(r, "after", -1)
 	if err != nil {
 		return err
@@ -283,7 +284,7 @@ func (l *Ledger) getEvents(w http.ResponseWriter, r *http.Request) error {
 
 // stream sends what the caller may see. It looks when it is woken and at each beat only: of 5,000 watchers each would
 // otherwise ask the database once a second.
-func (l *Ledger) stream(ctx context.Context, events *wire.Stream, after int64) error {
+func (l surface) stream(ctx context.Context, events *wire.Stream, after int64) error {
 	beat := time.NewTicker(wire.StreamBeat)
 	defer beat.Stop()
 	for ctx.Err() == nil && !wire.Stopping(ctx) {
@@ -304,10 +305,9 @@ func (l *Ledger) stream(ctx context.Context, events *wire.Stream, after int64) e
 		}
 		var soon <-chan time.Time
 		if err != nil && ctx.Err() == nil {
-			l.log.Warn("cannot read the ledger; retrying", "error", err.Error())
-			soon = time.After(l.poll)
+			soon = l.Retry(err)
 		}
-		if len(entries) == Page {
+		if len(entries) == ledger.Page {
 			continue
 		}
 		select {

@@ -1,4 +1,4 @@
-package server
+package drift
 
 import (
 	"context"
@@ -15,10 +15,11 @@ import (
 	"signalbox/internal/wire"
 )
 
-// serverClock is the clock by which the server works: the machine's, plus an offset that conformance tests may
+// Server is the clock by which the server works: a Clock, plus an offset that conformance tests may
 // increase where the configuration allows it, so that a deadline of half an hour passes in a moment. It never goes
 // back, since entries in the ledger have times in their order. It is safe for concurrent use.
-type serverClock struct {
+type Server struct {
+	steady  *Clock
 	movable bool
 	file    string // keeps how far it was set forward over a restart
 	ahead   atomic.Int64
@@ -28,10 +29,10 @@ type serverClock struct {
 // clock is movable and was moved.
 const clockFile = "clock.ahead"
 
-// openClock reads the offset, if the clock is movable. A file that cannot be read stops
+// Open reads the offset, if the clock is movable. A file that cannot be read stops
 // the start: without the offset, time would go back.
-func openClock(c *Config) (*serverClock, error) {
-	k := &serverClock{movable: c.MovableClock, file: filepath.Join(c.Data, clockFile)}
+func Open(folder string, movable bool, m Machine) (*Server, error) {
+	k := &Server{steady: New(m), movable: movable, file: filepath.Join(folder, clockFile)}
 	if !k.movable {
 		return k, nil
 	}
@@ -53,11 +54,11 @@ func openClock(c *Config) (*serverClock, error) {
 
 // Now is the current time of the server. Services take this function and never call
 // time.Now for anything that is recorded or due.
-func (k *serverClock) Now() time.Time { return time.Now().Add(time.Duration(k.ahead.Load())) }
+func (k *Server) Now() time.Time { return k.steady.Now().Add(time.Duration(k.ahead.Load())) }
 
-// Clock is the answer to GET /ops/clock and PUT /ops/clock. Conformance tests read
+// Time is the answer to GET /ops/clock and PUT /ops/clock. Conformance tests read
 // Movable to decide which cases they can run.
-type Clock struct {
+type Time struct {
 	Now     time.Time `json:"now"`
 	Movable bool      `json:"movable"`
 }
@@ -67,45 +68,45 @@ type NewTime struct {
 	Now time.Time `json:"now"`
 }
 
-// clockRoutes are the calls that show and set the clock. Both exist on every server;
+// Routes are the calls that show and set the clock. Both exist on every server;
 // setting is refused unless clock.movable is true.
-func (c *core) clockRoutes() []wire.Route {
+func (k *Server) Routes(settle func(context.Context) error) []wire.Route {
 	return []wire.Route{
 		{
-			Method: "GET", Path: "/ops/clock", Summary: "The server's clock", Auth: wire.Viewer, Answer: Clock{},
-			Handle: wire.Answer(http.StatusOK, func(*http.Request) (Clock, error) {
-				return c.clock.show(), nil
+			Method: "GET", Path: "/ops/clock", Summary: "The server's clock", Auth: wire.Viewer, Answer: Time{},
+			Handle: wire.Answer(http.StatusOK, func(*http.Request) (Time, error) {
+				return k.show(), nil
 			}),
 		},
 		{
 			Method: "PUT", Path: "/ops/clock", Summary: "Set the clock forward, where clock.movable allows it, and wait until " +
-				"what is due by then has happened", Auth: wire.Admin, Request: NewTime{}, Answer: Clock{},
-			Handle: wire.Take(http.StatusOK, 1<<10, func(r *http.Request, in NewTime) (Clock, error) {
-				return c.setClock(r.Context(), in.Now)
+				"what is due by then has happened", Auth: wire.Admin, Request: NewTime{}, Answer: Time{},
+			Handle: wire.Take(http.StatusOK, 1<<10, func(r *http.Request, in NewTime) (Time, error) {
+				return k.set(r.Context(), in.Now, settle)
 			}),
 		},
 	}
 }
 
-// setClock sets the clock forward and returns after all timers that are due by then have
+// set sets the clock forward and returns after all timers that are due by then have
 // fired, so that a test can look at their effects at once.
-func (c *core) setClock(ctx context.Context, moment time.Time) (Clock, error) {
-	if err := c.clock.moveTo(ctx, moment); err != nil {
-		return Clock{}, err
+func (k *Server) set(ctx context.Context, moment time.Time, settle func(context.Context) error) (Time, error) {
+	if err := k.moveTo(ctx, moment); err != nil {
+		return Time{}, err
 	}
-	err := c.timers.Settle(ctx)
-	return c.clock.show(), err
+	err := settle(ctx)
+	return k.show(), err
 }
 
 // show is the answer to both calls.
-func (k *serverClock) show() Clock { return Clock{k.Now(), k.movable} }
+func (k *Server) show() Time { return Time{k.Now(), k.movable} }
 
 // maxAhead keeps times within what int64 microseconds and a Duration can hold.
 const maxAhead = 100 * 365 * 24 * time.Hour
 
 // moveTo sets the clock forward to a moment. A moment in the past is not an error and changes nothing. The file is
 // written first: an offset that is not saved would be lost by a restart.
-func (k *serverClock) moveTo(ctx context.Context, moment time.Time) error {
+func (k *Server) moveTo(ctx context.Context, moment time.Time) error {
 	if who := roster.From(ctx); who.Workspace != "" {
 		return fault.New(fault.Forbidden, "The clock belongs to the whole server, and your token is for one workspace.")
 	}
@@ -113,7 +114,7 @@ func (k *serverClock) moveTo(ctx context.Context, moment time.Time) error {
 		return fault.New(fault.Forbidden,
 			"The clock of this server cannot be set. clock.movable allows it, for conformance tests only.")
 	}
-	ahead := time.Until(moment)
+	ahead := moment.Sub(k.steady.Now())
 	if ahead > maxAhead {
 		return fault.New(fault.InvalidPayload,
 			"The moment is too far in the future. It should be less than a hundred years away.").About("now")
@@ -127,3 +128,6 @@ func (k *serverClock) moveTo(ctx context.Context, moment time.Time) error {
 	k.ahead.Store(int64(ahead))
 	return nil
 }
+
+// Steady is the clock without the offset, for a Keeper.
+func (k *Server) Steady() *Clock { return k.steady }
