@@ -48,6 +48,7 @@ import (
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
 	"signalbox/internal/secret"
+	"signalbox/internal/server/taskmail"
 	"signalbox/internal/server/vigil"
 	"signalbox/internal/sink"
 	"signalbox/internal/store"
@@ -114,7 +115,7 @@ type core struct {
 	passkeys  *passkey.Keys
 	notifier  *notify.Notifier
 	opened    []protocol.Service
-	taskMail  *taskMail
+	taskMail  *taskmail.Sender
 	timers    *clock.Timers
 	audit     *audit.Audit
 	backups   *backup.Schedule
@@ -234,7 +235,7 @@ func (c *core) open(ctx context.Context, config *Config, more []protocol.Protoco
 		c.opened = append(c.opened, service)
 		maps.Copy(timers, service.Timers())
 	}
-	c.taskMail = &taskMail{c.Ledger, c.Roster, c.mail}
+	c.taskMail = &taskmail.Sender{Ledger: c.Ledger, Roster: c.Roster, Mail: c.mail}
 	c.timers = clock.New(c.DB, c.Ledger, c.Now, c.Log, timers)
 	c.counters = counter.New(counter.Options{
 		DB: c.DB, Ledger: c.Ledger, Roster: c.Roster, Gates: c.Gates, Now: c.Now, Log: c.Log, Readers: list.Counters(),
@@ -286,7 +287,7 @@ func keyFile(c *Config, name string) ([]byte, error) {
 func (c *core) run(ctx context.Context) error {
 	running := []func(context.Context) error{
 		c.Roster.Run, c.Prices.Run, c.Handoffs.Run, c.Refusals.Run, c.Book.Run, c.timers.Run, c.Outbox.Run, c.notifier.Run,
-		c.Behalf.Run, c.counters.Run, c.web.Run, c.taskMail.run, c.Kin.Run, c.vigil.Run, c.sinks.Run,
+		c.Behalf.Run, c.counters.Run, c.web.Run, c.taskMail.Run, c.Kin.Run, c.vigil.Run, c.sinks.Run,
 		c.telemetry.Run, c.reloader.Run, c.audit.Run, c.backups.Run, c.keeper.Run, c.asker.Run,
 	}
 	for _, s := range c.opened {

@@ -3,7 +3,6 @@ package server
 import (
 	"cmp"
 	"fmt"
-	"mime"
 	"net"
 	"net/http"
 	"net/netip"
@@ -18,8 +17,8 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/harness"
 	"signalbox/internal/mail/directory"
-	"signalbox/internal/mail/federation"
 	"signalbox/internal/roster/key"
+	"signalbox/internal/server/forwarded"
 	"signalbox/internal/wire"
 )
 
@@ -193,7 +192,7 @@ func (e *edge) use(c *Config) {
 // settle finds out which way a request took. Headers of a proxy that is trusted replace the address,
 // the host and the scheme; those of others are ignored, but show that there is a proxy.
 func (e *edge) settle(r *http.Request) *http.Request {
-	reach, sign := wire.Reach{Secure: r.TLS != nil}, forwardedBy(r)
+	reach, sign := wire.Reach{Secure: r.TLS != nil}, forwarded.By(r)
 	if len(e.config().Proxies) == 0 && sign == "" && !reach.Secure {
 		return r // which is what most calls are
 	}
@@ -231,37 +230,10 @@ func (e *edge) believe(r *http.Request, peer netip.Addr) (_ *http.Request, secur
 		}
 	}
 	out.RemoteAddr = netip.AddrPortFrom(peer, 0).String()
-	if host := lastOf(r, "X-Forwarded-Host"); host != "" {
+	if host := forwarded.Last(r, "X-Forwarded-Host"); host != "" {
 		out.Host = host
 	}
-	return &out, r.TLS != nil || strings.EqualFold(lastOf(r, "X-Forwarded-Proto"), "https")
-}
-
-// lastOf is the last value of a header that is a list: the one that the nearest proxy has added.
-func lastOf(r *http.Request, header string) string {
-	all := strings.Join(r.Header.Values(header), ",")
-	return strings.TrimSpace(all[strings.LastIndexByte(all, ',')+1:])
-}
-
-// forwardedBy is what shows that a proxy has passed a request on, "" if nothing does. nginx speaks HTTP/1.0 to
-// what is behind it and adds no header unless it is told to; clients have not spoken it for decades.
-func forwardedBy(r *http.Request) string {
-	for name := range r.Header {
-		// Hosts of the mail mesh name themselves in X-Forwarded-From.
-		if strings.HasPrefix(name, "X-Forwarded-") && name != federation.HostHeader || slices.Contains(proxyHeaders, name) {
-			return name
-		}
-	}
-	if !r.ProtoAtLeast(1, 1) {
-		return r.Proto
-	}
-	return ""
-}
-
-// proxyHeaders are headers that proxies add, beside those that begin with X-Forwarded.
-var proxyHeaders = []string{
-	"Forwarded", "Via", "X-Real-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "True-Client-Ip", "Cf-Connecting-Ip",
-	"Fly-Client-Ip", "X-Original-Forwarded-For", "X-Envoy-External-Address",
+	return &out, r.TLS != nil || strings.EqualFold(forwarded.Last(r, "X-Forwarded-Proto"), "https")
 }
 
 // checkStranger checks a call of a Public route that shows no credential, so that a page in somebody's
@@ -269,7 +241,7 @@ var proxyHeaders = []string{
 // Sec-Fetch-Site), a name that leads here by a trick of DNS by Host. The third check holds in browsers
 // that add nothing: without asking us first, a page can send forms and plain text, but no JSON.
 func (e *edge) checkStranger(r *http.Request, route *wire.Route) error {
-	if route.Auth != wire.Public || carries(r, route.Proof) {
+	if route.Auth != wire.Public || route.Proved(r) {
 		return nil
 	}
 	if e.sameSite.Check(r) != nil {
@@ -284,12 +256,7 @@ func (e *edge) checkStranger(r *http.Request, route *wire.Route) error {
 	if err := e.checkHost(r); err != nil || reads {
 		return err
 	}
-	return checkMedia(r, route)
-}
-
-// carries reports whether a call has a credential that its handler checks.
-func carries(r *http.Request, proof []string) bool {
-	return slices.ContainsFunc(proof, func(name string) bool { return name == wire.Demanded || r.Header.Get(name) != "" })
+	return route.CheckMedia(r)
 }
 
 // checkHost refuses a request that was sent to a name that is not this server's: an attacker's name that leads
@@ -302,25 +269,6 @@ func (e *edge) checkHost(r *http.Request) error {
 	}
 	return fault.New(fault.Forbidden, "This server is not known as %.200q. If that is its name, set public_url to its "+
 		"address and restart it, or add the name with `signalbox config set server.hosts NAME` and `signalbox config reload`.", host)
-}
-
-// checkMedia refuses a body that is not of the type that the route takes. A program may leave the type out
-// (MSG-5); a browser may not, because a page can make it do that.
-func checkMedia(r *http.Request, route *wire.Route) error {
-	if route.Request == nil && route.RequestMedia == "" {
-		return nil
-	}
-	declared := r.Header.Get("Content-Type")
-	if declared == "" && r.Header.Get("Origin") == "" && r.Header.Get("Sec-Fetch-Site") == "" {
-		return nil
-	}
-	if route.RequestMedia == "" {
-		return wire.IsJSON(r)
-	}
-	if media, _, err := mime.ParseMediaType(declared); err != nil || media != route.RequestMedia {
-		return fault.New(fault.UnsupportedMedia, "Send the header Content-Type: %s.", route.RequestMedia)
-	}
-	return nil
 }
 
 // checkURL refuses an address with a key in it, if server.url_keys is false.

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/url"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -24,6 +23,7 @@ import (
 	"signalbox/internal/reload"
 	"signalbox/internal/roster"
 	"signalbox/internal/rulebook"
+	"signalbox/internal/server/answer"
 	"signalbox/internal/server/openapi"
 	"signalbox/internal/server/vigil"
 	"signalbox/internal/store"
@@ -90,7 +90,7 @@ func (s *Server) serve(route *wire.Route) http.Handler {
 		}
 		// Streams set a deadline of their own.
 		_ = control.SetWriteDeadline(began.Add(2 * requestTimeout))
-		counted, _ := w.(*statusWriter) // of outermost, which gives it to every handler
+		counted, _ := w.(*answer.Writer) // of outermost, which gives it to every handler
 		source, _, _ := net.SplitHostPort(r.RemoteAddr)
 		r = r.WithContext(refusal.With(r.Context(), s.core.Refusals, refusal.Call{
 			Source: source, Name: name,
@@ -109,9 +109,9 @@ func (s *Server) serve(route *wire.Route) http.Handler {
 				wire.Fail(counted, err)
 			}
 		}
-		count(counted.status, time.Since(began))
+		count(counted.Status, time.Since(began))
 		if s.log.Enabled(r.Context(), slog.LevelDebug) {
-			s.log.Debug("answered", "method", r.Method, "path", route.Path, "status", counted.status, "took", time.Since(began))
+			s.log.Debug("answered", "method", r.Method, "path", route.Path, "status", counted.Status, "took", time.Since(began))
 		}
 	})
 }
@@ -282,73 +282,19 @@ func (s *Server) outermost(mux *http.ServeMux) http.Handler {
 				wire.Fail(w, fault.New(fault.Internal, "Something went wrong inside Signalbox. The server's log has the cause."))
 			}
 		}()
-		r = canonical(s.edge.settle(r))
+		r = federation.Canonical(s.edge.settle(r))
 		secure(w, r)
 		if err := s.edge.checkURL(r.URL); err != nil {
 			wire.Fail(w, err)
 			return
 		}
-		answer := &statusWriter{ResponseWriter: w, status: http.StatusOK, r: r}
-		mux.ServeHTTP(answer, r)
+		answered := &answer.Writer{ResponseWriter: w, Status: http.StatusOK, Request: r}
+		mux.ServeHTTP(answered, r)
 		if r.Pattern == "" {
-			unknownAddress(w, r, answer.status)
+			answer.Unknown(w, r, answered.Status)
 		}
 	})
 }
-
-// canonical rewrites addresses in the forms that mail clients use to ours. The request
-// itself is not changed, since others hold it.
-func canonical(r *http.Request) *http.Request {
-	escaped := r.URL.EscapedPath()
-	path := federation.RequestPath(r)
-	if path == escaped {
-		return r
-	}
-	plain, err := url.PathUnescape(path)
-	if err != nil {
-		return r // which has no handler
-	}
-	u := *r.URL
-	u.Path, u.RawPath = plain, path
-	out := *r
-	out.URL = &u
-	return &out
-}
-
-// unknownAddress answers a call that no route matches, where the mux would have answered with a plain text.
-func unknownAddress(w http.ResponseWriter, r *http.Request, status int) {
-	if allow := w.Header().Get("Allow"); status == http.StatusMethodNotAllowed {
-		wire.Fail(w, fault.New(fault.MethodNotAllowed, "%s takes %s, not %s.", r.URL.Path, allow, r.Method))
-		return
-	}
-	wire.Fail(w, fault.New(fault.NotFound, "There is nothing at %.200q. GET /openapi.json lists what there is.",
-		r.URL.Path))
-}
-
-// statusWriter remembers the status for the metrics. It is 200 until WriteHeader is called, as in net/http. While no
-// route matches, it takes what the mux answers and writes nothing.
-type statusWriter struct {
-	http.ResponseWriter
-	r      *http.Request
-	status int
-}
-
-func (w *statusWriter) WriteHeader(status int) {
-	w.status = status
-	if w.r.Pattern != "" {
-		w.ResponseWriter.WriteHeader(status)
-	}
-}
-
-func (w *statusWriter) Write(b []byte) (int, error) {
-	if w.r.Pattern == "" {
-		return len(b), nil
-	}
-	return w.ResponseWriter.Write(b)
-}
-
-// Unwrap lets http.ResponseController reach the connection.
-func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Logger makes the server's logger with the level and format of the configuration, which a reload can change.
 func Logger(c *Config, out interface{ Write([]byte) (int, error) }) *slog.Logger {

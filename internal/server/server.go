@@ -260,7 +260,7 @@ func (s *Server) prepare(ctx context.Context) error {
 	if err := s.core.notifier.Enrol(ctx); err != nil {
 		return err
 	}
-	if err := s.core.taskMail.begin(ctx); err != nil {
+	if err := s.core.taskMail.Begin(ctx); err != nil {
 		return err
 	}
 	if err := s.core.adoptKeys(ctx, s.config); err != nil {

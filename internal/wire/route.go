@@ -1,6 +1,12 @@
 package wire
 
-import "net/http"
+import (
+	"mime"
+	"net/http"
+	"slices"
+
+	"signalbox/internal/fault"
+)
 
 // Route is one call of the HTTP surface. The server mounts it and describes it in
 // /openapi.json, so that what is documented is what is there.
@@ -65,4 +71,28 @@ type Param struct {
 var PageParams = []Param{
 	{Name: "limit", Meaning: "how many at the most, 1 to 1000; 100 when absent", Number: true},
 	{Name: "cursor", Meaning: "the value of next from the page before"},
+}
+
+// Proved reports whether a call has a credential that its handler checks.
+func (t *Route) Proved(r *http.Request) bool {
+	return slices.ContainsFunc(t.Proof, func(name string) bool { return name == Demanded || r.Header.Get(name) != "" })
+}
+
+// CheckMedia refuses a body that is not of the type that the route takes. A program may leave the type out
+// (MSG-5); a browser may not, because a page can make it do that.
+func (t *Route) CheckMedia(r *http.Request) error {
+	if t.Request == nil && t.RequestMedia == "" {
+		return nil
+	}
+	declared := r.Header.Get("Content-Type")
+	if declared == "" && r.Header.Get("Origin") == "" && r.Header.Get("Sec-Fetch-Site") == "" {
+		return nil
+	}
+	if t.RequestMedia == "" {
+		return IsJSON(r)
+	}
+	if media, _, err := mime.ParseMediaType(declared); err != nil || media != t.RequestMedia {
+		return fault.New(fault.UnsupportedMedia, "Send the header Content-Type: %s.", t.RequestMedia)
+	}
+	return nil
 }

@@ -2,6 +2,7 @@ package federation
 
 import (
 	"net/http"
+	"net/url"
 
 	"signalbox/internal/mail/amp"
 )
@@ -14,4 +15,23 @@ func RequestPath(r *http.Request) string {
 		return "/v1/mesh/route"
 	}
 	return path
+}
+
+// Canonical rewrites addresses in the forms that mail clients use to ours. The request
+// itself is not changed, since others hold it.
+func Canonical(r *http.Request) *http.Request {
+	escaped := r.URL.EscapedPath()
+	path := RequestPath(r)
+	if path == escaped {
+		return r
+	}
+	plain, err := url.PathUnescape(path)
+	if err != nil {
+		return r // which has no handler
+	}
+	u := *r.URL
+	u.Path, u.RawPath = plain, path
+	out := *r
+	out.URL = &u
+	return &out
 }
