@@ -119,6 +119,39 @@ func TestTheNextBackupWritesOnlyWhatIsNew(t *testing.T) {
 	a.wantHome(h, second.Entries+4)
 }
 
+// A ledger whose key was replaced is backed up to the same place, and brought back and moved with the key in force.
+func TestBackupsGoOnWhenAKeyTakesOver(t *testing.T) {
+	t.Parallel()
+	storetest.Each(t, func(t *testing.T, address string) {
+		h := newHome(t, address)
+		h.write(5)
+		h.mustBackup()
+		before := testbed.Read(t, filepath.Join(h.dir, ledger.KeyFile))
+		for range 2 {
+			_, err := h.Ledger.Rotate(t.Context(), "operator:ines")
+			h.Must(err)
+			h.write(3)
+		}
+		made := h.mustBackup()
+		old := h.newAway(other(t, address, true))
+		testbed.Write(t, filepath.Join(old.dir, ledger.KeyFile), before)
+		if _, err := old.restore(t.Context(), h.identity); !fault.Is(err, fault.LedgerMismatch) {
+			t.Errorf("restored with the key of before: %v", err)
+		}
+		a := h.newAway(other(t, address, true))
+		if _, err := a.restore(t.Context(), h.identity, signed(t, h.Ledger)); err != nil {
+			t.Fatal(err)
+		}
+		a.wantHome(h, made.Entries)
+		h.Stop()
+		to := h.newAway(other(t, address, false))
+		moved, err := backup.Migrate(t.Context(), h.move(to), quiet)
+		if err != nil || moved.Entries < made.Entries {
+			t.Fatalf("moved %+v: %v", moved, err)
+		}
+	})
+}
+
 func TestBackupsUnderLoadAllRestoreAndVerify(t *testing.T) {
 	t.Parallel()
 	storetest.Each(t, func(t *testing.T, address string) {

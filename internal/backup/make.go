@@ -110,7 +110,7 @@ func Make(ctx context.Context, s Source, to *Place, recipients []string, now tim
 		return b.made, err
 	}
 	b.made.Number = b.m.Number
-	_ = to.clean(ctx, b.m, s.Dir, now) // the next one tries again; a place may forbid it on purpose
+	_ = b.clean(ctx, now) // the next one tries again; a place may forbid it on purpose
 	return b.made, nil
 }
 
@@ -132,22 +132,27 @@ func (s Source) look(ctx context.Context) (v dump.View, err error) {
 	}
 }
 
+// believe believes what any key has signed that the ledger has had.
+func (b *maker) believe(signer string) error {
+	if !b.view.Chain.Has(signer) {
+		return fault.New(fault.Conflict, "The backups at %s are of another ledger. Use a place of its own.", b.to.name)
+	}
+	return nil
+}
+
 // begin finds the backup that this one goes on from, nil for none. One for other recipients, or of which something is
 // missing, is not gone on from: everything is written again.
 func (b *maker) begin(ctx context.Context, recipients []string, now time.Time) (last *Manifest, err error) {
 	b.m = &Manifest{
-		Number: 1, At: now.UTC(), Key: b.view.Key, Checkpoint: b.view.Newest, Schema: schemaOf(b.Schema),
+		Number: 1, At: now.UTC(), Key: b.view.Key, Took: b.view.Took, Checkpoint: b.view.Newest, Schema: schemaOf(b.Schema),
 		Recipients: recipients,
 	}
 	numbers, there, err := b.to.numbers(ctx)
 	if err != nil || len(numbers) == 0 {
 		return nil, err
 	}
-	if last, err = b.to.manifest(ctx, numbers[len(numbers)-1], b.Dir); err != nil {
+	if last, err = b.to.manifest(ctx, numbers[len(numbers)-1], b.believe); err != nil {
 		return nil, err
-	}
-	if last.Key != b.view.Key {
-		return nil, fault.New(fault.Conflict, "The backups at %s are of another ledger. Use a place of its own.", b.to.name)
 	}
 	if last.Tree.Size > b.view.Size {
 		return nil, fault.New(fault.LedgerMismatch,
@@ -286,20 +291,21 @@ func (p Parts) carried(v dump.View) state {
 
 // clean removes backups before the last few, and what no backup names. What is younger than a day is left: another
 // backup may be about to name it.
-func (p *Place) clean(ctx context.Context, m *Manifest, dir string, now time.Time) error {
+func (b *maker) clean(ctx context.Context, now time.Time) error {
+	p := b.to
 	numbers, _, err := p.numbers(ctx)
 	if err != nil {
 		return err
 	}
 	named := map[string]bool{}
 	for i, number := range numbers {
-		if i < len(numbers)-keepManifests && number < m.Number {
+		if i < len(numbers)-keepManifests && number < b.m.Number {
 			if err := p.Remove(ctx, manifestName(number)); err != nil {
 				return err
 			}
 			continue
 		}
-		kept, err := p.manifest(ctx, number, dir)
+		kept, err := p.manifest(ctx, number, b.believe)
 		if err != nil {
 			return nil //nolint:nilerr // somebody has damaged it; what it named is left for those who look into that
 		}

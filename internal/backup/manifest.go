@@ -22,7 +22,8 @@ import (
 type Manifest struct {
 	Number     int64           `json:"number"`
 	At         time.Time       `json:"at"`
-	Key        string          `json:"key"`        // the ledger's verifier key
+	Key        string          `json:"key"`        // the verifier key that the ledger began with
+	Took       []string        `json:"took"`       // the successions of those that took over; the last one signs
 	Checkpoint string          `json:"checkpoint"` // what the entries are verified against
 	Tree       ledger.Frontier `json:"tree"`       // over the entries
 	Schema     map[string]int  `json:"schema"`     // how many steps each package's tables had
@@ -82,7 +83,11 @@ func (p *Place) publish(ctx context.Context, m *Manifest, dir string) error {
 	if err != nil {
 		return err
 	}
-	signed, err := dump.Sign(dir, signedText(m.Number, content), m.Key)
+	signer, err := m.signer()
+	if err != nil {
+		return err
+	}
+	signed, err := dump.Sign(dir, signedText(m.Number, content), signer)
 	if err != nil {
 		return err
 	}
@@ -94,8 +99,25 @@ func (p *Place) publish(ctx context.Context, m *Manifest, dir string) error {
 	return nil
 }
 
-// manifest reads the backup with a number, and checks that the ledger whose key is in the folder has signed it.
-func (p *Place) manifest(ctx context.Context, number int64, dir string) (*Manifest, error) {
+// signer is the verifier key of the key that signs the manifest: the one in force when it was made.
+func (m *Manifest) signer() (string, error) {
+	chain, err := dump.Chain(m.Key, m.Took)
+	if err != nil {
+		return "", err
+	}
+	return chain.Last().Text, nil
+}
+
+// inFolder believes what the ledger's key in a folder has signed.
+func inFolder(dir string) func(signer string) error {
+	return func(signer string) error {
+		_, err := dump.Sign(dir, signedTitle+"\n", signer)
+		return err
+	}
+}
+
+// manifest reads the backup with a number, and checks that a key has signed it which is believed.
+func (p *Place) manifest(ctx context.Context, number int64, believe func(signer string) error) (*Manifest, error) {
 	data, err := p.read(ctx, manifestName(number))
 	if err != nil {
 		return nil, err
@@ -110,11 +132,15 @@ func (p *Place) manifest(ctx context.Context, number int64, dir string) (*Manife
 	if err := wire.UnmarshalPart(content, m); err != nil {
 		return nil, broken(err)
 	}
-	// The manifest names its key, and the folder has the one that counts.
-	if _, err := dump.Sign(dir, signedTitle+"\n", m.Key); err != nil {
+	signer, err := m.signer()
+	if err != nil {
+		return nil, broken(err)
+	}
+	// The manifest names its key; whoever reads it has the one that counts.
+	if err := believe(signer); err != nil {
 		return nil, err
 	}
-	text, err := dump.Verify(append(signed, '\n'), m.Key)
+	text, err := dump.Verify(append(signed, '\n'), signer)
 	if err != nil {
 		return nil, broken(err)
 	}

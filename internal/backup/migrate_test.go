@@ -76,9 +76,13 @@ func TestALedgerMovesToTheOtherDatabase(t *testing.T) {
 		if diff := cmp.Diff(was, entries(t, l, head)); diff != "" {
 			t.Errorf("entries (-before +after):\n%s", diff)
 		}
-		size, root, err := dump.ReadCheckpoint(signed(t, l), l.Key())
-		if err != nil || size != head || root.String() != got.Root {
-			t.Errorf("the checkpoint is over %d entries with root %s, want %s: %v", size, root, got.Root, err)
+		chain, err := dump.Chain(l.Key(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := chain.Open(signed(t, l))
+		if err != nil || c.Size != head || c.Root.String() != got.Root {
+			t.Errorf("the checkpoint is over %d entries with root %s, want %s: %v", c.Size, c.Root, got.Root, err)
 		}
 		a.wantClean(l, h.dir, head)
 		var n int64

@@ -16,6 +16,7 @@ import (
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
 	"signalbox/internal/ledger/dump"
+	keys "signalbox/internal/ledger/notes"
 	"signalbox/internal/store"
 	"signalbox/internal/wire"
 )
@@ -66,6 +67,7 @@ type restorer struct {
 	Order
 	m      *Manifest
 	w      *dump.Writer
+	keys   keys.Chain
 	erased bits
 	out    Restored
 }
@@ -106,7 +108,7 @@ func (r *restorer) begin(ctx context.Context) error {
 		r.Number = numbers[len(numbers)-1]
 	}
 	var err error
-	if r.m, err = r.From.manifest(ctx, r.Number, r.Dir); err != nil {
+	if r.m, err = r.From.manifest(ctx, r.Number, inFolder(r.Dir)); err != nil {
 		return err
 	}
 	ours := schemaOf(r.Schema)
@@ -117,8 +119,11 @@ func (r *restorer) begin(ctx context.Context) error {
 				name)
 		}
 	}
-	size, root, err := dump.ReadCheckpoint([]byte(r.m.Checkpoint), r.m.Key)
-	if err == nil && (size != r.m.Tree.Size || root != r.m.Tree.Root()) {
+	if r.keys, err = dump.Chain(r.m.Key, r.m.Took); err != nil {
+		return err
+	}
+	c, err := r.keys.Open([]byte(r.m.Checkpoint))
+	if err == nil && (c.Size != r.m.Tree.Size || c.Root != r.m.Tree.Root()) {
 		err = fault.New(fault.VerificationFailed, "The manifest and its checkpoint are about different entries.")
 	}
 	return err
@@ -144,17 +149,17 @@ func (r *restorer) open(ctx context.Context) error {
 		w.Expect(r.m.Tree.Size, r.m.Tree.Root())
 		most := int64(-1)
 		for _, text := range r.Known {
-			size, root, err := dump.ReadCheckpoint(text, r.m.Key)
+			c, err := r.keys.Open(text)
 			if err != nil {
 				bad = errors.Join(bad, err)
 				continue
 			}
-			if size <= r.m.Tree.Size {
-				w.Expect(size, root)
+			if c.Size <= r.m.Tree.Size {
+				w.Expect(c.Size, c.Root)
 			}
-			if size > most {
-				most = size
-				if size > r.m.Tree.Size {
+			if c.Size > most {
+				most = c.Size
+				if c.Size > r.m.Tree.Size {
 					r.out.Newest = string(text)
 				}
 			}

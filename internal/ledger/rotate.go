@@ -39,18 +39,23 @@ func succession(e *Entry) (notes.Succession, error) {
 	return s, err
 }
 
+// Successions are the keys that took over by an entry after the given one, in the database of a ledger.
+func Successions(ctx context.Context, r reader, after int64) (all []notes.Succession, err error) {
+	entries, err := readEntries(ctx, r, "SELECT record, salt, body FROM ledger_entry WHERE kind = $1 AND seq > $2 ORDER BY seq",
+		Rotated, after)
+	for i := 0; i < len(entries) && err == nil; i++ {
+		var s notes.Succession
+		s, err = succession(&entries[i])
+		all = append(all, s)
+	}
+	return all, err
+}
+
 // followed is a chain with the keys that entries after its last one have put in force.
 func followed(ctx context.Context, r reader, chain notes.Chain) (notes.Chain, error) {
-	entries, err := readEntries(ctx, r, "SELECT record, salt, body FROM ledger_entry WHERE kind = $1 AND seq > $2 ORDER BY seq",
-		Rotated, chain.Last().From)
-	for i := range entries {
-		var s notes.Succession
-		if s, err = succession(&entries[i]); err == nil {
-			chain, err = chain.With(s)
-		}
-		if err != nil {
-			return chain, err
-		}
+	all, err := Successions(ctx, r, chain.Last().From)
+	for i := 0; i < len(all) && err == nil; i++ {
+		chain, err = chain.With(all[i])
 	}
 	return chain, err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"strconv"
 	"strings"
 
 	"golang.org/x/mod/sumdb/note"
@@ -12,12 +11,15 @@ import (
 
 	"signalbox/internal/fault"
 	"signalbox/internal/ledger"
+	"signalbox/internal/ledger/notes"
 	"signalbox/internal/store"
 )
 
 // View is a ledger's database at one moment: all but the entries.
 type View struct {
-	Key     string // the verifier key, "" in a database that no ledger was opened in
+	Key     string // the verifier key that the ledger began with, "" in a database that no ledger was opened in
+	Chain   notes.Chain
+	Took    []string // the successions of keys, as they were signed
 	Closed  *Closed
 	Head    int64  // the number of the last entry
 	Newest  string // the newest checkpoint as it was signed, "" for none
@@ -72,10 +74,17 @@ func Look(ctx context.Context, db *store.DB, tables []ledger.Table) (View, error
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return v, err
 	}
-	if v.Newest != "" {
-		if v.Size, v.Root, err = ReadCheckpoint([]byte(v.Newest), v.Key); err != nil {
+	if v.Key != "" {
+		if err := v.readKeys(ctx, tx); err != nil {
 			return v, err
 		}
+	}
+	if v.Newest != "" {
+		c, err := v.Chain.Open([]byte(v.Newest))
+		if err != nil {
+			return v, err
+		}
+		v.Size, v.Root = c.Size, c.Root
 	}
 	if v.Cursors, err = store.Map[string, int64](store.Reading(ctx, tx), "SELECT name, seq FROM ledger_cursor"); err != nil {
 		return v, err
@@ -88,6 +97,33 @@ func Look(ctx context.Context, db *store.DB, tables []ledger.Table) (View, error
 		v.Tables = append(v.Tables, read)
 	}
 	return v, nil
+}
+
+// readKeys reads the keys that took over from the first one.
+func (v *View) readKeys(ctx context.Context, q querier) error {
+	all, err := ledger.Successions(ctx, q, 0)
+	for _, s := range all {
+		v.Took = append(v.Took, string(s.Note))
+	}
+	if err == nil {
+		v.Chain, err = Chain(v.Key, v.Took)
+	}
+	return err
+}
+
+// Chain is the keys of a ledger: the first one, and those that took over by the successions that they signed.
+func Chain(first string, took []string) (notes.Chain, error) {
+	c, err := notes.NewChain(first)
+	for _, signed := range took {
+		var s notes.Succession
+		if err == nil {
+			s, err = notes.OpenSuccession([]byte(signed))
+		}
+		if err == nil {
+			c, err = c.With(s)
+		}
+	}
+	return c, err
 }
 
 func knownKey(ctx context.Context, q querier) (known string, err error) {
@@ -221,26 +257,6 @@ func Erased(ctx context.Context, db *store.DB, entries []ledger.Entry, upTo int6
 		erased = append(erased, of...)
 	}
 	return erased, nil
-}
-
-// ReadCheckpoint checks a signed checkpoint with a verifier key, and returns what it says of the tree. Numbers have one
-// spelling (LED-29).
-func ReadCheckpoint(signed []byte, vkey string) (size int64, root tlog.Hash, err error) {
-	text, err := Verify(signed, vkey)
-	if err != nil {
-		return 0, root, err
-	}
-	name, _, _ := strings.Cut(vkey, "+")
-	lines := strings.SplitN(text, "\n", 4)
-	if len(lines) == 4 && lines[0] == name {
-		size, err = strconv.ParseInt(lines[1], 10, 64)
-		if err == nil && strconv.FormatInt(size, 10) == lines[1] && size >= 0 {
-			if root, err = tlog.ParseHash(lines[2]); err == nil {
-				return size, root, nil
-			}
-		}
-	}
-	return 0, root, fault.New(fault.VerificationFailed, "This is not a checkpoint of %s.", name)
 }
 
 // Verify checks a signed note with a verifier key and returns its text.
