@@ -156,7 +156,7 @@ func (k *Keeper) Routes() []wire.Route {
 	return []wire.Route{
 		{
 			Method: "POST", Path: Prefix + "/add-checkpoint", Summary: "Cosign a checkpoint of a log that witness.logs names " +
-				"(C2SP tlog-witness)", Media: "text/plain", RequestMedia: "text/plain", Handle: k.postAdd,
+				"(C2SP tlog-witness)", Media: "text/plain", RequestMedia: "application/octet-stream", Handle: k.postAdd,
 			// The credential is the log's signature under the checkpoint, whoever brings it.
 			Proof: []string{wire.Demanded},
 		},
