@@ -14,7 +14,7 @@ import (
 
 // keywords are words of PromQL that are neither metrics nor labels.
 var keywords = []string{
-	"sum", "max", "by", "rate", "increase", "topk", "histogram_quantile", "label_values", "le", "instance",
+	"sum", "max", "by", "rate", "increase", "topk", "histogram_quantile", "label_values", "le", "instance", "time",
 }
 
 var (
