@@ -328,9 +328,9 @@ var instead = map[string]string{
 
 const (
 	// backedUp makes a backup, for an identity of its own, and restored brings it back.
-	backedUp = "r=$(signalbox backup identity --out i) && signalbox backup keys --out k --recipient $r && " +
-		"signalbox backup --to b --recipient $r"
-	restored = " && signalbox restore --from b --identity i --keys k --data restored"
+	backedUp = "d=$(mktemp -d ./XXXXXX) && r=$(signalbox backup identity --out $d/i) && " +
+		"signalbox backup keys --out $d/k --recipient $r && signalbox backup --to $d/b --recipient $r"
+	restored = " && signalbox restore --from $d/b --identity $d/i --keys $d/k --data $d/restored"
 	// mailed makes an agent of the folder's own, with a message in its inbox.
 	mailed = "{ signalbox mail status >out 2>&1 || signalbox mail register dora; } && signalbox mail send dora Hello " +
 		"'To myself' && signalbox mail fetch && "

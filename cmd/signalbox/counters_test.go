@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"signalbox/internal/cli/output"
 	"signalbox/internal/counter"
 	"signalbox/internal/store/storetest"
 	"signalbox/internal/testbed"
@@ -379,7 +380,7 @@ func (m *mixture) viewsAgree(when string, r counter.Report, same func(string, fi
 	page("/ui/runs", fmt.Sprintf(`<td class="num">$%.2f</td>`, float64(m.want.runs)/1e9))
 	today := r.Today()
 	status := mustRun(m.t, m.p.dir, "status")
-	for _, says := range []string{fmt.Sprintf("$%.2f, ", today.CostUSD), fmt.Sprintf("%d gates wait", waiting)} {
+	for _, says := range []string{fmt.Sprintf("$%.2f, ", today.CostUSD), output.GatesWait(int(waiting))} {
 		if !strings.Contains(status, says) {
 			m.t.Errorf("%s: status does not say %q:\n%s", when, says, status)
 		}
@@ -411,7 +412,7 @@ func (m *mixture) viewsAgree(when string, r counter.Report, same func(string, fi
 		int64(metric(`runs_total[^\n]*status="failed"`)), int64(metric(`runs_total[^\n]*status="cancelled"`)),
 		int64(metric(`runs_total[^\n]*status="stopped"`)),
 	})
-	if got := int64(metric("gates_waiting")); got != waiting {
+	if got := int64(metric(`gates_waiting\{`)); got != waiting {
 		m.t.Errorf("%s: /metrics says that %d wait, and %d do", when, got, waiting)
 	}
 }

@@ -403,7 +403,7 @@ func secretSettings(t *testing.T) (env []string) {
 	nowhere := "http://127.0.0.1:1/" + canary
 	values := map[string]string{
 		"db": storetest.Postgres(t) + "&application_name=" + canary, "notify.ntfy.url": nowhere, "notify.webhook": nowhere,
-		"export.http": nowhere,
+		"export.http":          nowhere,
 		"notify.slack.webhook": nowhere, "notify.email.smtp": "smtp://user:" + canary + "@127.0.0.1:1",
 		"mail.mesh.secrets": "", "notify.slack.token": "xoxb-" + canary, "notify.slack.app_token": "xapp-" + canary,
 		"notify.telegram.token": "4711:" + canary,
