@@ -135,7 +135,7 @@ func (s Source) look(ctx context.Context) (v dump.View, err error) {
 // believe believes what any key has signed that the ledger has had.
 func (b *maker) believe(signer string) error {
 	if !b.view.Chain.Has(signer) {
-		return fault.New(fault.Conflict, "The backups at %s are of another ledger. Use a place of its own.", b.to.name)
+		return fault.New(fault.LedgerMismatch, "The backups at %s are of another ledger. Use a place of its own.", b.to.name)
 	}
 	return nil
 }

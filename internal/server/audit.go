@@ -63,8 +63,8 @@ func (c *core) openAudit(config *Config, more []protocol.Protocol) {
 	index := ledger.Tables(behalf.IndexTable)[0]
 	c.audit = audit.New(audit.Options{
 		DB: c.DB, Ledger: c.Ledger, Sets: Migrations(more...), Projections: Projections(more...),
-		// Gates may be many, and the others must not wait for them.
-		Power:     [][]string{{"roster", "passkey", "handoff", "rulebook", "web"}, {"gate"}},
+		// Gates may be many, and the others must not wait for them. A vote moves the counter of a passkey on.
+		Power:     [][]string{{"roster", "handoff", "rulebook", "web"}, {"passkey", "gate"}},
 		Shared:    []string{"gate_approval"}, // protocols take uses of approvals
 		Followers: []audit.Follower{{Table: index, Seq: "seq", Cursor: behalf.Place, Apply: behalf.Put}},
 		Folder:    filepath.Join(config.Data, AuditFolder), Data: config.Data,

@@ -169,7 +169,7 @@ func (p *tab) has(text string) string {
 // startWriter starts a server with an agent, writer, whose key it returns, and an operator, whose token it returns.
 func startWriter(t *testing.T) (b *box, key, ann string) {
 	t.Helper()
-	b = start(t, "", nil)
+	b = start(t, "", fastAudit)
 	_, key = b.addAgent("writer")
 	return b, key, b.operator("ann", "operator")
 }

@@ -308,6 +308,10 @@ return true; })()`)
 			t.Error("an export with another byte verifies")
 		}
 	})
+	// Nothing of that is taken for tampering: votes move the counters of passkeys on.
+	if s := b.awaitAudit(); s.Problem != "" || len(s.Findings) > 0 {
+		t.Errorf("the audit: %+v", s)
+	}
 	b.wantRebuilt(10)
 
 	t.Run("lost keys are forgotten while the server is stopped", func(t *testing.T) {
@@ -324,6 +328,7 @@ return true; })()`)
 			t.Error(answer)
 		}
 	})
+
 }
 
 // Whoever listens on the other half of localhost could show people one gate and have them sign for another.
